@@ -1,0 +1,180 @@
+"""Episodes: experience, logged or imagined, in one type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+
+class Padded(NamedTuple):
+    """Episodes as a rectangle; `valid` is False on padding, which holds zeros."""
+
+    observation: Float[np.ndarray, "episodes steps+1 obs"]
+    action: Shaped[np.ndarray, "episodes steps *act"]
+    reward: Float[np.ndarray, "episodes steps"]
+    valid: Bool[np.ndarray, "episodes steps"]
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Episodes laid end to end: episode i has `length[i]` steps and `length[i] + 1` observations.
+
+    Ragged rather than padded, so that two million steps cost what two million steps weigh, whatever
+    the lengths are. `terminated` says that the system ended the episode; an episode that is not
+    terminated was cut off by a time limit, and its last observation has a future nobody saw.
+    """
+
+    observation: Float[np.ndarray, "steps+episodes obs"]
+    action: Float[np.ndarray, "steps act"] | Int[np.ndarray, " steps"]
+    reward: Float[np.ndarray, " steps"]
+    length: Int[np.ndarray, " episodes"]
+    terminated: Bool[np.ndarray, " episodes"]
+    log_prob: Float[np.ndarray, " steps"] | None = None
+    choices: int | None = None  # how many discrete actions there are; None when actions are vectors
+    notes: tuple[str, ...] = field(default=())  # what a reader had to assume
+
+    @property
+    def count(self) -> int:
+        return len(self.length)
+
+    @property
+    def steps(self) -> int:
+        return len(self.reward)
+
+    @property
+    def observation_size(self) -> int:
+        return self.observation.shape[1]
+
+    @property
+    def discrete(self) -> bool:
+        return self.choices is not None
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action vector, or the number of discrete actions."""
+        return self.choices if self.choices is not None else self.action.shape[1]
+
+    @property
+    def first_step(self) -> Int[np.ndarray, " episodes"]:
+        """Row of each episode's first action and reward."""
+        return np.cumsum(self.length) - self.length
+
+    @property
+    def first_observation(self) -> Int[np.ndarray, " episodes"]:
+        """Row of each episode's first observation."""
+        return self.first_step + np.arange(self.count)
+
+    @property
+    def episode_of_step(self) -> Int[np.ndarray, " steps"]:
+        return np.repeat(np.arange(self.count), self.length)
+
+    @property
+    def time(self) -> Int[np.ndarray, " steps"]:
+        """Step number within the episode, from 0."""
+        return np.arange(self.steps) - np.repeat(self.first_step, self.length)
+
+    @property
+    def observation_before(self) -> Int[np.ndarray, " steps"]:
+        """Row of the observation that each step's action answered; the next row is what followed."""
+        return np.arange(self.steps) + self.episode_of_step
+
+    def initial_observations(self) -> Float[np.ndarray, "episodes obs"]:
+        return self.observation[self.first_observation]
+
+    def returns(self, discount: float = 1.0) -> Float[np.ndarray, " episodes"]:
+        """Discounted sum of each episode's rewards, in double precision."""
+        weighted = self.reward.astype(np.float64) * discount**self.time
+        return np.bincount(self.episode_of_step, weights=weighted, minlength=self.count)
+
+    def select(self, episodes: Sequence[int] | Int[np.ndarray, " chosen"]) -> Episodes:
+        """The chosen episodes, in the order given."""
+        chosen = np.asarray(episodes, dtype=np.int64)
+        length = self.length[chosen]
+        step = _ranges(self.first_step[chosen], length)
+        return replace(
+            self,
+            observation=self.observation[_ranges(self.first_observation[chosen], length + 1)],
+            action=self.action[step],
+            reward=self.reward[step],
+            length=length,
+            terminated=self.terminated[chosen],
+            log_prob=None if self.log_prob is None else self.log_prob[step],
+        )
+
+    def split(self, fraction: float, *, seed: int) -> tuple[Episodes, Episodes]:
+        """Two disjoint parts by episode; the second has about `fraction` of the episodes, at least one.
+
+        A single episode cannot be divided and stands on both sides.
+        """
+        if self.count == 1:
+            return self, self
+        order = np.random.default_rng(seed).permutation(self.count)
+        held_out = min(max(round(fraction * self.count), 1), self.count - 1)
+        return self.select(np.sort(order[held_out:])), self.select(np.sort(order[:held_out]))
+
+    def padded(self, steps: int | None = None) -> Padded:
+        """A rectangle of `steps` steps (default: the longest episode's)."""
+        steps = int(self.length.max()) if steps is None else steps
+        valid = np.arange(steps) < self.length[:, None]
+        observed = np.arange(steps + 1) < self.length[:, None] + 1
+
+        def fill(flat: np.ndarray, mask: np.ndarray) -> np.ndarray:
+            out = np.zeros((*mask.shape, *flat.shape[1:]), flat.dtype)
+            out[mask] = flat
+            return out
+
+        return Padded(
+            observation=fill(self.observation, observed),
+            action=fill(self.action, valid),
+            reward=fill(self.reward, valid),
+            valid=valid,
+        )
+
+
+def from_padded(
+    *,
+    observation: Float[np.ndarray, "episodes steps+1 obs"],
+    action: Shaped[np.ndarray, "episodes steps *act"],
+    reward: Float[np.ndarray, "episodes steps"],
+    length: Int[np.ndarray, " episodes"],
+    terminated: Bool[np.ndarray, " episodes"],
+    choices: int | None = None,
+) -> Episodes:
+    """Episodes from rectangles, leaving out what lies past each length."""
+    steps = np.arange(reward.shape[1]) < length[:, None]
+    observed = np.arange(reward.shape[1] + 1) < length[:, None] + 1
+    return Episodes(
+        observation=observation[observed],
+        action=action[steps],
+        reward=reward[steps],
+        length=np.asarray(length, np.int64),
+        terminated=np.asarray(terminated, bool),
+        choices=choices,
+    )
+
+
+def concatenate(parts: Sequence[Episodes]) -> Episodes:
+    """One collection from several; log-probabilities survive only if every part has them."""
+    log_probs = [part.log_prob for part in parts]
+    known = [log_prob for log_prob in log_probs if log_prob is not None]
+    return Episodes(
+        observation=np.concatenate([part.observation for part in parts]),
+        action=np.concatenate([part.action for part in parts]),
+        reward=np.concatenate([part.reward for part in parts]),
+        length=np.concatenate([part.length for part in parts]),
+        terminated=np.concatenate([part.terminated for part in parts]),
+        log_prob=np.concatenate(known) if len(known) == len(parts) else None,
+        choices=max((part.choices for part in parts if part.choices is not None), default=None),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+    )
+
+
+def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """start[0], start[0]+1, ..., then start[1], start[1]+1, ..., each for its length."""
+    total = int(length.sum())
+    offset = np.repeat(start - (np.cumsum(length) - length), length)
+    return np.arange(total) + offset

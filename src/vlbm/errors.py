@@ -1,0 +1,25 @@
+"""What goes wrong for users, and how it is said."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class InputError(ValueError):
+    """Something the user gave cannot be used; the message names the file, the field and the remedy."""
+
+
+class TrainingDivergedError(RuntimeError):
+    """The loss stopped being a number; the message names the step and the setting to change."""
+
+
+def require(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import a module that belongs to an extra, or say which extra to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        # A package that is there but broken must not be reported as missing.
+        if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
+            raise
+        raise InputError(f"{purpose} needs the extra '{extra}': pip install 'vlbm[{extra}]'") from error
