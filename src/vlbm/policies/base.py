@@ -15,14 +15,20 @@ class Policy(Protocol):
     """Anything that acts, on many observations at once.
 
     Actions are vectors `[batch, act]`, or ids `[batch]` where actions are discrete. Sizes are None
-    where the policy cannot tell. A policy may also have `log_prob(observation, action)`; estimators
-    that need it say so when it is missing.
+    where the policy cannot tell. A policy may also have `discrete`, which says whether its actions
+    are ids, and `log_prob(observation, action)`; estimators that need the latter say so when it is
+    missing (ask `has_log_prob`). A policy has no name: a mapping from names to policies carries them.
     """
 
-    observation_size: int | None
-    action_size: int | None  # numbers in an action vector, or the number of discrete actions
+    @property
+    def observation_size(self) -> int | None: ...
 
-    def mean(self, observation: Any) -> Any: ...
+    @property
+    def action_size(self) -> int | None:
+        """Numbers in an action vector, or the number of discrete actions."""
+
+    def mean(self, observation: Any) -> Any:
+        """The action it stands for: the mean, the squashed mean, or the likeliest id."""
 
     def sample(self, observation: Any, *, key: PRNGKeyArray) -> Any: ...
 
@@ -38,16 +44,24 @@ class TracedPolicy(eqx.Module):
     @abstractmethod
     def action_size(self) -> int | None: ...
 
+    @property
+    def discrete(self) -> bool | None:
+        return None
+
+    @property
+    def has_log_prob(self) -> bool:
+        return type(self).log_prob is not TracedPolicy.log_prob
+
     @abstractmethod
-    def mean(self, observation: Float[Array, "batch obs"]) -> Shaped[Array, "batch *act"]: ...
+    def mean(self, observation: Float[Array, "batch obs"]) -> Shaped[Array, " batch *act"]: ...
 
     @abstractmethod
     def sample(
         self, observation: Float[Array, "batch obs"], *, key: PRNGKeyArray
-    ) -> Shaped[Array, "batch *act"]: ...
+    ) -> Shaped[Array, " batch *act"]: ...
 
     def log_prob(
-        self, observation: Float[Array, "batch obs"], action: Shaped[Array, "batch *act"]
+        self, observation: Float[Array, "batch obs"], action: Shaped[Array, " batch *act"]
     ) -> Float[Array, " batch"]:
         raise TypeError(f"{type(self).__name__} has no log-probability")
 
@@ -57,12 +71,18 @@ class HostPolicy:
 
     observation_size: int | None = None
     action_size: int | None = None
+    discrete: bool | None = None
 
-    def mean(self, observation: Float[np.ndarray, "batch obs"]) -> Shaped[np.ndarray, "batch *act"]:
+    def mean(self, observation: Float[np.ndarray, "batch obs"]) -> Shaped[np.ndarray, " batch *act"]:
         raise NotImplementedError
 
     def sample(
         self, observation: Float[np.ndarray, "batch obs"], *, key: PRNGKeyArray
-    ) -> Shaped[np.ndarray, "batch *act"]:
+    ) -> Shaped[np.ndarray, " batch *act"]:
         """A policy that knows no randomness acts by its mean."""
         return self.mean(observation)
+
+
+def has_log_prob(policy: Policy) -> bool:
+    """Whether `policy.log_prob` can be called: a deterministic policy has no density."""
+    return bool(getattr(policy, "has_log_prob", callable(getattr(policy, "log_prob", None))))

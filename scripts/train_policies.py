@@ -1,0 +1,294 @@
+"""Train policies for a Gymnasium environment by soft actor-critic, and save snapshots on the way."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+from safetensors.numpy import save_file
+
+ROUND = 50  # environment steps, then as many updates in one compiled scan
+WARMUP = 1_000  # steps of uniformly random actions before the first update
+BATCH = 128
+ACTOR_WIDTH = 64
+CRITIC_WIDTH = 128
+LEARNING_RATE = 1e-3
+DISCOUNT = 0.99
+TARGET_RATE = 0.005
+LOG_STD_RANGE = (-5.0, 1.0)
+OPTIMISER = optax.adam(LEARNING_RATE)
+
+
+class Actor(eqx.Module):
+    """A tanh-Gaussian policy over actions in [-1, 1], with a log-std for each state."""
+
+    first: eqx.nn.Linear
+    second: eqx.nn.Linear
+    mean: eqx.nn.Linear
+    log_std: eqx.nn.Linear
+
+    def __init__(self, observation_size: int, action_size: int, *, key: PRNGKeyArray):
+        first_key, second_key, mean_key, log_std_key = jax.random.split(key, 4)
+        self.first = eqx.nn.Linear(observation_size, ACTOR_WIDTH, key=first_key)
+        self.second = eqx.nn.Linear(ACTOR_WIDTH, ACTOR_WIDTH, key=second_key)
+        self.mean = eqx.nn.Linear(ACTOR_WIDTH, action_size, key=mean_key)
+        self.log_std = eqx.nn.Linear(ACTOR_WIDTH, action_size, key=log_std_key)
+
+    def __call__(
+        self, observation: Float[Array, " obs"]
+    ) -> tuple[Float[Array, " act"], Float[Array, " act"]]:
+        """Mean and unclipped log-std before the tanh."""
+        hidden = jax.nn.relu(self.second(jax.nn.relu(self.first(observation))))
+        return self.mean(hidden), self.log_std(hidden)
+
+
+class Critic(eqx.Module):
+    """The value of an action; layer norm keeps it tame at a high learning rate."""
+
+    layers: tuple[eqx.nn.Linear, eqx.nn.Linear]
+    norms: tuple[eqx.nn.LayerNorm, eqx.nn.LayerNorm]
+    last: eqx.nn.Linear
+
+    def __init__(self, observation_size: int, action_size: int, *, key: PRNGKeyArray):
+        first_key, second_key, last_key = jax.random.split(key, 3)
+        first = eqx.nn.Linear(observation_size + action_size, CRITIC_WIDTH, key=first_key)
+        self.layers = (first, eqx.nn.Linear(CRITIC_WIDTH, CRITIC_WIDTH, key=second_key))
+        self.norms = (eqx.nn.LayerNorm(CRITIC_WIDTH), eqx.nn.LayerNorm(CRITIC_WIDTH))
+        self.last = eqx.nn.Linear(CRITIC_WIDTH, "scalar", key=last_key)
+
+    def __call__(self, observation: Float[Array, " obs"], action: Float[Array, " act"]) -> Scalar:
+        hidden = jnp.concatenate([observation, action])
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            hidden = jax.nn.relu(norm(layer(hidden)))
+        return self.last(hidden)
+
+
+class Batch(NamedTuple):
+    observation: Float[Array, "batch obs"]
+    action: Float[Array, "batch act"]  # in [-1, 1]
+    reward: Float[Array, " batch"]
+    next_observation: Float[Array, "batch obs"]
+    terminated: Float[Array, " batch"]
+
+
+class Learner(NamedTuple):
+    """All that an update changes."""
+
+    actor: Actor
+    critics: Critic  # two, stacked on the leading axis
+    target_critics: Critic
+    log_temperature: Scalar
+    actor_state: optax.OptState
+    critic_state: optax.OptState
+    temperature_state: optax.OptState
+
+
+class Replay:
+    """Every transition so far; a cut-off by the time limit is no end, so values run on through it."""
+
+    def __init__(self, capacity: int, observation_size: int, action_size: int):
+        self.size = 0
+        self.columns = (
+            np.zeros((capacity, observation_size), np.float32),
+            np.zeros((capacity, action_size), np.float32),
+            np.zeros(capacity, np.float32),
+            np.zeros((capacity, observation_size), np.float32),
+            np.zeros(capacity, np.float32),
+        )
+
+    def add(self, *transition: object) -> None:
+        """One transition, in the order of `Batch`."""
+        for column, value in zip(self.columns, transition, strict=True):
+            column[self.size] = value
+        self.size += 1
+
+    def batches(self, count: int, random: np.random.Generator) -> Batch:
+        row = random.integers(self.size, size=(count, BATCH))
+        return Batch(*(jnp.asarray(column[row]) for column in self.columns))
+
+
+def begin(observation_size: int, action_size: int, *, key: PRNGKeyArray) -> Learner:
+    actor_key, critic_key = jax.random.split(key)
+    actor = Actor(observation_size, action_size, key=actor_key)
+    critics = eqx.filter_vmap(lambda key: Critic(observation_size, action_size, key=key))(
+        jax.random.split(critic_key)
+    )
+    log_temperature = jnp.zeros(())
+    return Learner(
+        actor=actor,
+        critics=critics,
+        target_critics=critics,
+        log_temperature=log_temperature,
+        actor_state=OPTIMISER.init(actor),
+        critic_state=OPTIMISER.init(critics),
+        temperature_state=OPTIMISER.init(log_temperature),
+    )
+
+
+def sample(
+    actor: Actor, observation: Float[Array, "batch obs"], *, key: PRNGKeyArray
+) -> tuple[Float[Array, "batch act"], Float[Array, " batch"], Scalar]:
+    """Actions, their log-probabilities, and how far the log-std strays from its range."""
+    mean, unclipped = jax.vmap(actor)(observation)
+    log_std = jnp.clip(unclipped, *LOG_STD_RANGE)
+    noise = jax.random.normal(key, mean.shape)
+    raw = mean + jnp.exp(log_std) * noise
+    gaussian = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
+    log_slope = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))  # log(1 - tanh(raw)^2), stable
+    return jnp.tanh(raw), jnp.sum(gaussian - log_slope, axis=-1), jnp.mean((unclipped - log_std) ** 2)
+
+
+def values(critics: Critic, observation: Array, action: Array) -> Float[Array, "two batch"]:
+    of_batch = jax.vmap(lambda critic, obs, act: critic(obs, act), in_axes=(None, 0, 0))
+    return jax.vmap(of_batch, in_axes=(0, None, None))(critics, observation, action)
+
+
+def update(learner: Learner, step: tuple[Batch, PRNGKeyArray]) -> tuple[Learner, Scalar]:
+    """One step of critics, actor and temperature; gives back the mean value for the progress line."""
+    batch, key = step
+    next_key, actor_key = jax.random.split(key)
+    temperature = jnp.exp(learner.log_temperature)
+    action_size = batch.action.shape[-1]
+
+    next_action, next_log_prob, _ = sample(learner.actor, batch.next_observation, key=next_key)
+    next_value = jnp.min(values(learner.target_critics, batch.next_observation, next_action), axis=0)
+    future = (1 - batch.terminated) * (next_value - temperature * next_log_prob)
+    target = jax.lax.stop_gradient(batch.reward + DISCOUNT * future)
+
+    def critic_loss(critics: Critic) -> Scalar:
+        return jnp.mean((values(critics, batch.observation, batch.action) - target) ** 2)
+
+    changes, critic_state = OPTIMISER.update(jax.grad(critic_loss)(learner.critics), learner.critic_state)
+    critics = eqx.apply_updates(learner.critics, changes)
+
+    def actor_loss(actor: Actor) -> tuple[Scalar, Scalar]:
+        action, log_prob, stray = sample(actor, batch.observation, key=actor_key)
+        value = jnp.min(values(critics, batch.observation, action), axis=0)
+        # The saved layout knows no clipping of the log-std, so the head itself is held within the range.
+        return jnp.mean(temperature * log_prob - value) + stray, jnp.mean(log_prob)
+
+    actor_gradient, log_prob = jax.grad(actor_loss, has_aux=True)(learner.actor)
+    changes, actor_state = OPTIMISER.update(actor_gradient, learner.actor_state)
+    actor = eqx.apply_updates(learner.actor, changes)
+
+    excess_entropy = -log_prob + action_size  # over the usual target of -1 per action number
+    changes, temperature_state = OPTIMISER.update(excess_entropy, learner.temperature_state)
+    learner = Learner(
+        actor=actor,
+        critics=critics,
+        target_critics=jax.tree.map(
+            lambda old, new: old + TARGET_RATE * (new - old), learner.target_critics, critics
+        ),
+        log_temperature=learner.log_temperature + changes,
+        actor_state=actor_state,
+        critic_state=critic_state,
+        temperature_state=temperature_state,
+    )
+    return learner, jnp.mean(target)
+
+
+@jax.jit
+def update_round(learner: Learner, batches: Batch, key: PRNGKeyArray) -> tuple[Learner, Scalar]:
+    keys = jax.random.split(key, batches.reward.shape[0])
+    learner, value = jax.lax.scan(update, learner, (batches, keys))
+    return learner, jnp.mean(value)
+
+
+@jax.jit
+def act(actor: Actor, observation: Float[Array, " obs"], key: PRNGKeyArray) -> Float[Array, " act"]:
+    return sample(actor, observation[None], key=key)[0][0]
+
+
+def action_scale(environment: gymnasium.Env) -> float:
+    """The bound of the actions, which must be the same in every direction."""
+    space = environment.action_space
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
+        raise SystemExit(f"only vectors of numbers can be actions here, not {space}")
+    scale = float(space.high[0])
+    if not (np.isfinite(scale) and np.all(space.high == scale) and np.all(space.low == -scale)):
+        raise SystemExit(f"action bounds must be symmetric, finite and equal, not {space}")
+    return scale
+
+
+def save_actor(actor: Actor, path: Path, *, scale: float) -> None:
+    """Safetensors in the layout of the DOPE policies."""
+    heads = {"fc0": actor.first, "fc1": actor.second, "last_fc": actor.mean, "last_fc_log_std": actor.log_std}
+    arrays = {}
+    for name, layer in heads.items():
+        arrays[f"{name}/weight"] = np.asarray(layer.weight)
+        arrays[f"{name}/bias"] = np.asarray(layer.bias)
+    metadata = {"nonlinearity": "relu", "output_distribution": "tanh_gaussian", "action_scale": str(scale)}
+    save_file(arrays, path, metadata=metadata)
+
+
+def snapshots_of_training(
+    environment_id: str, *, seed: int, steps: int, snapshots: int
+) -> Iterator[tuple[int, Actor]]:
+    """The actor after each of `snapshots` equal parts of training."""
+    environment = gymnasium.make(environment_id)
+    scale = action_scale(environment)
+    observation, _ = environment.reset(seed=seed)
+    observation_size, action_size = observation.shape[0], environment.action_space.shape[0]  # type: ignore[index]
+    random = np.random.default_rng(seed)
+    begin_key, act_key, update_key = jax.random.split(jax.random.key(seed), 3)
+    learner = begin(observation_size, action_size, key=begin_key)
+    replay = Replay(steps, observation_size, action_size)
+    due = [steps * (number + 1) // snapshots for number in range(snapshots)]
+    returns, value, started = [0.0], 0.0, time.perf_counter()
+
+    for step in range(1, steps + 1):
+        if step <= WARMUP:
+            action = random.uniform(-1, 1, action_size).astype(np.float32)
+        else:
+            action = np.asarray(act(learner.actor, observation, jax.random.fold_in(act_key, step)))
+        following, reward, terminated, truncated, _ = environment.step(scale * action)
+        replay.add(observation, action, reward, following, terminated)
+        returns[-1] += float(reward)
+        observation = following
+        if terminated or truncated:
+            observation, _ = environment.reset()
+            returns.append(0.0)
+        if step > WARMUP and step % ROUND == 0:
+            batches = replay.batches(ROUND, random)
+            learner, value = update_round(learner, batches, jax.random.fold_in(update_key, step))
+        if step % max(1_000, steps // 20 // 1_000 * 1_000) == 0:
+            recent = np.mean(returns[-6:-1] or returns)
+            print(
+                f"{environment_id} seed {seed} step {step}/{steps}: recent return {recent:.1f}, "
+                f"value {float(value):.1f}, temperature {float(jnp.exp(learner.log_temperature)):.3f}, "
+                f"{time.perf_counter() - started:.0f} s",
+                flush=True,
+            )
+        if step in due:
+            yield step, learner.actor
+    environment.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--environment", default="Pendulum-v1")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--snapshots", type=int, default=40)
+    parser.add_argument("--output", type=Path, required=True)
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    scale = action_scale(gymnasium.make(options.environment))
+    for step, actor in snapshots_of_training(
+        options.environment, seed=options.seed, steps=options.steps, snapshots=options.snapshots
+    ):
+        save_actor(actor, options.output / f"step_{step:07d}.safetensors", scale=scale)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Estimate: how good a policy is and how sure that is; Estimates: the table of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from jaxtyping import Float
+
+from vlbm.storage import write_text
+from vlbm.version import VERSION
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """The value of one policy: an average of discounted returns with its uncertainty."""
+
+    policy: str
+    value: float
+    standard_error: float
+    lower: float  # 95 % interval of the value
+    upper: float
+    returns: Float[np.ndarray, " episodes"]  # the discounted returns themselves
+    length: float  # mean length of the episodes
+    warnings: tuple[str, ...] = ()
+
+    def quantile(self, probability: float) -> float:
+        return float(np.quantile(self.returns, probability))
+
+    @property
+    def quantiles(self) -> dict[str, float]:
+        return {f"{probability:g}": self.quantile(probability) for probability in QUANTILES}
+
+    def cvar(self, share: float = 0.1) -> float:
+        """The mean of the worst `share` of returns: what a bad day looks like."""
+        ordered = np.sort(self.returns)
+        exact = share * len(ordered)
+        whole = int(exact)
+        partial = exact - whole
+        # A fraction of the next return fills the share up, so that CVaR is continuous in it.
+        total = ordered[:whole].sum() + (partial * ordered[whole] if whole < len(ordered) else 0.0)
+        return float(total / exact)
+
+
+def from_returns(
+    policy: str,
+    returns: Sequence[Float[np.ndarray, " episodes"]],
+    *,
+    length: float,
+    warnings: tuple[str, ...] = (),
+) -> Estimate:
+    """An estimate from the returns that one or several models imagined.
+
+    The standard error has two parts: the luck of the imagined episodes, and, with several models,
+    how far the models disagree. With one model the second part is unknown and not included.
+    """
+    from scipy.stats import t as student
+
+    values = np.array([part.mean() for part in returns])
+    luck = np.array([part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in returns])
+    models = len(values)
+    variance = luck.mean() / models
+    freedom = float(max(sum(len(part) for part in returns) - models, 1))
+    if models > 1 and values.var(ddof=1) > luck.mean():
+        # Spread between models that luck alone does not explain dominates: few models, wide interval.
+        variance, freedom = values.var(ddof=1) / models, models - 1.0
+    standard_error = float(np.sqrt(variance))
+    reach = float(student.ppf(0.5 + CONFIDENCE / 2, freedom)) * standard_error
+    value = float(values.mean())
+    return Estimate(
+        policy=policy,
+        value=value,
+        standard_error=standard_error,
+        lower=value - reach,
+        upper=value + reach,
+        returns=np.concatenate(list(returns)),
+        length=length,
+        warnings=warnings,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates(Sequence[Estimate]):
+    """Estimates of several policies by one method, with what it takes to make them again."""
+
+    rows: tuple[Estimate, ...]
+    method: str
+    seed: int
+    discount: float
+    settings: Mapping[str, Any]
+    data: Mapping[str, Any]  # path, episodes, steps
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @overload
+    def __getitem__(self, index: int) -> Estimate: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Estimate, ...]: ...
+    def __getitem__(self, index):
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Estimate]:
+        return iter(self.rows)
+
+    @property
+    def values(self) -> Float[np.ndarray, " policies"]:
+        return np.array([row.value for row in self.rows])
+
+    def ranked(self) -> list[Estimate]:
+        """Best first."""
+        return sorted(self.rows, key=lambda row: -row.value)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "version": VERSION,
+            "seed": self.seed,
+            "discount": self.discount,
+            "settings": dict(self.settings),
+            "data": dict(self.data),
+            "seconds": dict(self.seconds),
+            "warnings": list(self.warnings),
+            "policies": [
+                {
+                    "policy": row.policy,
+                    "value": row.value,
+                    "standard_error": row.standard_error,
+                    "lower": row.lower,
+                    "upper": row.upper,
+                    "quantiles": row.quantiles,
+                    "cvar": {"0.1": row.cvar(0.1)},
+                    "length": row.length,
+                    "warnings": list(row.warnings),
+                }
+                for row in self.rows
+            ],
+        }
+
+    def save_json(self, path: str | Path) -> None:
+        write_text(Path(path), json.dumps(self.to_json(), indent=2) + "\n")
+
+    def report(self, path: str | Path, truth: Mapping[str, float] | None = None) -> None:
+        """Write one self-contained HTML page."""
+        from vlbm.report.page import write_page
+
+        write_page(self, Path(path), truth=truth)
+
+    def __str__(self) -> str:
+        from vlbm.report.tables import as_text
+
+        return as_text(self)

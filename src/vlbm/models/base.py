@@ -1,0 +1,101 @@
+"""World: what every learnt model of a system can do."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vlbm.scaling import Scaler
+from vlbm.windows import Window
+
+
+@dataclass(frozen=True)
+class Imagination:
+    """How a learnt world is unrolled."""
+
+    sampling: bool = True  # draw latents, observations and rewards; False takes means
+    reencode_every: int | None = None  # start afresh from the predicted observation every so many steps
+    clip_margin: float | None = None  # keep predictions in the logged range, widened by this share of it
+
+
+class Outcome(NamedTuple):
+    """What a step leads to, in raw units."""
+
+    observation: Float[Array, "*batch obs"]
+    reward: Float[Array, "*batch"]
+    ending: Float[Array, "*batch"]  # probability that the system ends the episode here
+
+
+class World(eqx.Module):
+    """A learnt system that can be begun and stepped, for any batch shape.
+
+    Random draws are shared over all batch axes but the last: with a batch of (policies, episodes),
+    every policy meets the same luck. Comparisons are sharper for it, and an estimate does not depend
+    on which other policies are evaluated beside it.
+    """
+
+    observation: eqx.AbstractVar[Scaler]
+    reward: eqx.AbstractVar[Scaler]
+    action: eqx.AbstractVar[Scaler]
+    imagination: eqx.AbstractVar[Imagination]
+    choices: eqx.AbstractVar[int | None]
+
+    @abstractmethod
+    def begin(self, observation: Float[Array, "*batch obs"], *, key: PRNGKeyArray) -> Any:
+        """The state from which to imagine what follows an observation."""
+
+    @abstractmethod
+    def begin_from_prior(
+        self, batch: tuple[int, ...], *, key: PRNGKeyArray
+    ) -> tuple[Any, Float[Array, "*batch obs"]]:
+        """A state, and the observation it shows, imagined from nothing."""
+
+    @abstractmethod
+    def step(self, state: Any, action: Array, *, key: PRNGKeyArray) -> tuple[Any, Outcome]:
+        """One step of the imagined system."""
+
+    def action_inputs(self, action: Array) -> Float[Array, "*batch act"]:
+        """Actions as networks see them: ids as one-hot vectors, vectors standardised."""
+        if self.choices is not None and jnp.issubdtype(action.dtype, jnp.integer):
+            action = jax.nn.one_hot(action, self.choices)
+        return self.action.apply(action)
+
+
+class OpenLoopError(NamedTuple):
+    """Squared errors of predictions under logged actions, in standardised units, step by step."""
+
+    observation: Float[Array, " steps"]
+    reward: Float[Array, " steps"]
+
+    @property
+    def score(self) -> Float[Array, ""]:
+        """One number to compare models by, without any truth: lower is better."""
+        return self.observation.mean() + self.reward.mean()
+
+
+def open_loop_error(world: World, window: Window, *, key: PRNGKeyArray) -> OpenLoopError:
+    """How far predictions stray when only the first observation and the logged actions are given."""
+    begin_key, step_key = jax.random.split(key)
+    state = world.begin(window.observation[0], key=begin_key)
+
+    def advance(state: Any, inputs: tuple[Array, Array]) -> tuple[Any, Outcome]:
+        action, time = inputs
+        return world.step(state, action, key=jax.random.fold_in(step_key, time))
+
+    _, outcome = jax.lax.scan(advance, state, (window.action, jnp.arange(len(window.action))))
+    weight = window.valid / jnp.maximum(window.valid.sum(axis=1, keepdims=True), 1)
+
+    def error(scaler: Scaler, predicted: Array, logged: Array) -> Array:
+        squared = (scaler.apply(predicted) - scaler.apply(logged)) ** 2
+        return (jnp.where(window.valid, squared.mean(-1), 0.0) * weight).sum(axis=1)
+
+    return OpenLoopError(
+        observation=error(world.observation, outcome.observation, window.observation[1:]),
+        reward=error(world.reward, outcome.reward[..., None], window.reward[..., None]),
+    )

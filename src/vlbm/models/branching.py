@@ -1,0 +1,146 @@
+"""The variational latent branching model: one encoder, many decoders, one latent space."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from vlbm.distributions import Normal
+from vlbm.models.base import Imagination, Outcome, World
+from vlbm.models.latent import Decoder, Encoder
+from vlbm.networks import LSTMState
+from vlbm.scaling import Scaler
+
+WEIGHT_EPSILON = 1e-8
+
+
+class BranchState(NamedTuple):
+    """Where each branch of an imagined episode stands."""
+
+    latent: Float[Array, "branch *batch latent"]
+    lstm: LSTMState  # [branch, *batch, units]
+    age: Int[Array, "*batch"]  # steps since the latent was last read off an observation
+
+
+class BranchingModel(World):
+    """B decoders that read one latent space, weighted by w_b; B = 1 is the VLM.
+
+    With one encoder the branches share a latent space; with as many encoders as branches it is the
+    classic ensemble of whole models.
+    """
+
+    encoder: Encoder  # stacked: one, or one for every branch
+    decoder: Decoder  # stacked: one for every branch
+    weight_root: Float[Array, " branch"]
+    observation: Scaler
+    reward: Scaler
+    action: Scaler
+    shared_encoder: bool = eqx.field(static=True)
+    choices: int | None = eqx.field(static=True)
+    window: int | None = eqx.field(static=True)  # steps per training window; None for whole episodes
+    imagination: Imagination = eqx.field(static=True)
+
+    @property
+    def weight(self) -> Float[Array, " branch"]:
+        squared = self.weight_root**2
+        return squared / (WEIGHT_EPSILON + squared.sum())
+
+    @property
+    def branches(self) -> int:
+        return self.weight_root.shape[0]
+
+    @property
+    def latents(self) -> int:
+        return self.encoder.head.linear.bias.shape[-1] // 2
+
+    def begin(self, observation: Float[Array, "*batch obs"], *, key: PRNGKeyArray) -> BranchState:
+        noise = self._noise(key, (observation.shape[-2], self.latents))
+        return self._begin(self.observation.apply(observation), noise)
+
+    def begin_from_prior(
+        self, batch: tuple[int, ...], *, key: PRNGKeyArray
+    ) -> tuple[BranchState, Float[Array, "*batch obs"]]:
+        latent_key, observation_key = jax.random.split(key)
+        # The prior is always sampled: its mean is a single state.
+        noise = jax.random.normal(latent_key, (batch[-1], self.latents))
+        latent = jnp.broadcast_to(noise, (self.branches, *batch, self.latents))
+        state = BranchState(latent, self._zero_lstm(batch), jnp.zeros(batch, jnp.int32))
+        emission = eqx.filter_vmap(Decoder.emit)(self.decoder, latent).mixed(self.weight)
+        observation_noise = self._noise(observation_key, (batch[-1], self.observation.mean.shape[0]))
+        return state, self.observation.invert(self._clip(self.observation, emission.observation, observation_noise))
+
+    def step(
+        self, state: BranchState, action: Array, *, key: PRNGKeyArray
+    ) -> tuple[BranchState, Outcome]:
+        count, observations = state.latent.shape[-2], self.observation.mean.shape[0]
+        # One draw for everything that is random in a step: it compiles faster than many small ones.
+        parts = [self.branches * self.latents, self.latents, observations, 1]
+        noise = jnp.split(self._noise(key, (count, sum(parts))), np.cumsum(parts)[:-1].tolist(), axis=-1)
+        branch_noise = jnp.moveaxis(noise[0].reshape(count, self.branches, self.latents), 1, 0)
+        inputs = self.action_inputs(action)
+
+        def advance(decoder: Decoder, latent: Array, lstm: LSTMState, noise: Array):
+            projected = decoder.lstm.project(jnp.concatenate([latent, inputs], axis=-1))
+            lstm = decoder.lstm.step(lstm, projected)
+            latent = decoder.transition(decoder.alignment(lstm.hidden)).sample(noise)
+            return latent, lstm, decoder.emit(latent)
+
+        latent, lstm, emission = eqx.filter_vmap(advance)(
+            self.decoder, state.latent, state.lstm, branch_noise
+        )
+        mixed = emission.mixed(self.weight)
+        observation = self._clip(self.observation, mixed.observation, noise[2])
+        reward = self._clip(
+            self.reward, Normal(mixed.reward.mean[..., None], mixed.reward.scale[..., None]), noise[3]
+        )
+        moved = BranchState(latent, lstm, state.age + 1)
+        if self.imagination.reencode_every is not None:
+            fresh = self._begin(observation, noise[1])
+            due = moved.age >= self.imagination.reencode_every
+            moved = jax.tree.map(lambda new, old: jnp.where(_like(due, old), new, old), fresh, moved)
+        ending = jnp.zeros(reward.shape[:-1]) if mixed.ending is None else mixed.ending.probability
+        return moved, Outcome(
+            self.observation.invert(observation), self.reward.invert(reward)[..., 0], ending
+        )
+
+    def pruned(self, threshold: float = 1e-5) -> BranchingModel:
+        """The same model without the branches that weigh nothing."""
+        keep = np.flatnonzero(np.asarray(self.weight) >= threshold)
+        if len(keep) == self.branches:
+            return self
+
+        def chosen(tree):
+            return jax.tree.map(lambda leaf: leaf[keep] if eqx.is_array(leaf) else leaf, tree)
+
+        encoder = self.encoder if self.shared_encoder else chosen(self.encoder)
+        return replace(
+            self, encoder=encoder, decoder=chosen(self.decoder), weight_root=self.weight_root[keep]
+        )
+
+    def _begin(self, standardised: Float[Array, "*batch obs"], noise: Array) -> BranchState:
+        latent = eqx.filter_vmap(lambda encoder: encoder.begin(standardised).sample(noise))(self.encoder)
+        batch = standardised.shape[:-1]
+        latent = jnp.broadcast_to(latent, (self.branches, *batch, self.latents))
+        return BranchState(latent, self._zero_lstm(batch), jnp.zeros(batch, jnp.int32))
+
+    def _zero_lstm(self, batch: tuple[int, ...]) -> LSTMState:
+        return self.decoder.lstm.zero((self.branches, *batch))
+
+    def _noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        return jax.random.normal(key, shape) if self.imagination.sampling else jnp.zeros(shape)
+
+    def _clip(self, scaler: Scaler, distribution: Normal, noise: Array) -> Array:
+        value = distribution.sample(noise)
+        margin = self.imagination.clip_margin
+        return value if margin is None else scaler.clip(value, margin)
+
+
+def _like(flag: Bool[Array, "*batch"], leaf: Array) -> Array:
+    """The per-episode flag, shaped so that it broadcasts against a state's leaf."""
+    return flag if leaf.ndim == flag.ndim else flag[None, ..., None]

@@ -1,0 +1,188 @@
+"""Encoder and decoder: the two halves of a variational latent model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from vlbm.distributions import Bernoulli, Normal
+from vlbm.networks import LSTM, MLP, BernoulliHead, GaussianHead, Linear, LSTMState, NormalisationKind
+
+
+class Architecture(NamedTuple):
+    """Sizes of the networks."""
+
+    observations: int
+    actions: int
+    latents: int
+    units: int
+    head_units: tuple[int, ...]
+    normalisation: NormalisationKind
+    scale_floor: float
+    end_rate: float  # share of logged steps that ended their episode; 0 leaves the ending head out
+
+
+class Posterior(NamedTuple):
+    """What the encoder makes of a window."""
+
+    latent: Float[Array, "steps+1 batch latent"]
+    distribution: Normal  # [steps+1, batch, latent]
+    hidden: Float[Array, "steps batch units"]
+
+
+class Emission(NamedTuple):
+    """What latents say about the data, in standardised units."""
+
+    observation: Normal
+    reward: Normal
+    ending: Bernoulli | None
+
+    def mixed(self, weight: Float[Array, " branches"]) -> Emission:
+        ending = None if self.ending is None else self.ending.mixed(weight)
+        return Emission(self.observation.mixed(weight), self.reward.mixed(weight), ending)
+
+
+class Encoder(eqx.Module):
+    """q(z_0 | s_0) and q(z_t | z_{t-1}, a_{t-1}, s_t)."""
+
+    initial: MLP
+    initial_head: GaussianHead
+    lstm: LSTM
+    dense: Linear
+    head: GaussianHead
+
+    def __init__(self, sizes: Architecture, *, key: PRNGKeyArray):
+        keys = jax.random.split(key, 5)
+        self.initial = MLP(
+            (sizes.observations, *sizes.head_units), normalisation=sizes.normalisation, key=keys[0]
+        )
+        floor = sizes.scale_floor
+        self.initial_head = GaussianHead(sizes.head_units[-1], sizes.latents, floor=floor, key=keys[1])
+        self.lstm = LSTM(sizes.actions + sizes.observations, sizes.units, feedback=sizes.latents, key=keys[2])
+        self.dense = Linear(sizes.units, sizes.units, key=keys[3])
+        self.head = GaussianHead(sizes.units, sizes.latents, floor=floor, key=keys[4])
+
+    def begin(self, observation: Float[Array, "*batch obs"]) -> Normal:
+        return self.initial_head(self.initial(observation))
+
+    def infer(
+        self,
+        observation: Float[Array, "steps+1 batch obs"],
+        action: Float[Array, "steps batch act"],
+        *,
+        first: Normal,
+        noise: Float[Array, "steps+1 batch latent"],
+    ) -> Posterior:
+        """The posterior along a window that starts from `first`, q(z_0 | s_0)."""
+        latent = first.sample(noise[0])
+        projected = self.lstm.project(jnp.concatenate([action, observation[1:]], axis=-1))
+
+        def advance(carry: tuple[LSTMState, Array], inputs: tuple[Array, Array]):
+            state, latent = carry
+            projected, noise = inputs
+            state = self.lstm.step(state, projected, latent)
+            distribution = self.head(jax.nn.relu(self.dense(state.hidden)))
+            latent = distribution.sample(noise)
+            return (state, latent), (latent, distribution, state.hidden)
+
+        start = (self.lstm.zero(latent.shape[:-1]), latent)
+        _, (latents, distributions, hidden) = jax.lax.scan(advance, start, (projected, noise[1:]))
+
+        def prepend(head: Array, tail: Array) -> Array:
+            return jnp.concatenate([head[None], tail])
+
+        return Posterior(
+            prepend(latent, latents), jax.tree.map(prepend, first, distributions), hidden
+        )
+
+
+class Decoder(eqx.Module):
+    """One branch: p(z_t | z_{t-1}, a_{t-1}), p(s_t | z_t), p(r_{t-1} | z_t) and p(d_t | z_t)."""
+
+    lstm: LSTM
+    alignment: MLP
+    dense: Linear
+    transition_head: GaussianHead
+    observation: MLP
+    observation_head: GaussianHead
+    reward: MLP
+    reward_head: GaussianHead
+    ending: MLP | None
+    ending_head: BernoulliHead | None
+
+    def __init__(self, sizes: Architecture, *, key: PRNGKeyArray):
+        keys = jax.random.split(key, 10)
+
+        def mlp(inputs: int, hidden: tuple[int, ...], key: PRNGKeyArray) -> MLP:
+            return MLP((inputs, *hidden), normalisation=sizes.normalisation, key=key)
+
+        floor, last = sizes.scale_floor, sizes.head_units[-1]
+        self.lstm = LSTM(sizes.latents + sizes.actions, sizes.units, key=keys[0])
+        self.alignment = mlp(sizes.units, (sizes.units,), keys[1])
+        self.dense = Linear(sizes.units, sizes.units, key=keys[2])
+        self.transition_head = GaussianHead(sizes.units, sizes.latents, floor=floor, key=keys[3])
+        self.observation = mlp(sizes.latents, sizes.head_units, keys[4])
+        self.observation_head = GaussianHead(last, sizes.observations, floor=floor, key=keys[5])
+        self.reward = mlp(sizes.latents, sizes.head_units, keys[6])
+        self.reward_head = GaussianHead(last, 1, floor=floor, key=keys[7])
+        ends = sizes.end_rate > 0
+        self.ending = mlp(sizes.latents, sizes.head_units, keys[8]) if ends else None
+        self.ending_head = BernoulliHead(last, base_rate=sizes.end_rate, key=keys[9]) if ends else None
+
+    def recur(
+        self, latent: Float[Array, "steps batch latent"], action: Float[Array, "steps batch act"]
+    ) -> Float[Array, "steps batch units"]:
+        """Hidden states along a window, driven by the encoder's latents."""
+        projected = self.lstm.project(jnp.concatenate([latent, action], axis=-1))
+
+        def advance(state: LSTMState, projected: Array) -> tuple[LSTMState, Array]:
+            state = self.lstm.step(state, projected)
+            return state, state.hidden
+
+        _, hidden = jax.lax.scan(advance, self.lstm.zero(latent.shape[1:-1]), projected)
+        return hidden
+
+    def transition(self, aligned: Float[Array, "*batch units"]) -> Normal:
+        return self.transition_head(jax.nn.relu(self.dense(aligned)))
+
+    def emit(self, latent: Float[Array, "*batch latent"]) -> Emission:
+        return Emission(
+            observation=self.observation_head(self.observation(latent)),
+            reward=_squeezed(self.reward_head(self.reward(latent))),
+            ending=None if self.ending is None else self.ending_head(self.ending(latent)),
+        )
+
+    def emit_in_training(
+        self, latent: Float[Array, "steps+1 batch latent"], valid: Bool[Array, "steps+1 batch"]
+    ) -> tuple[Emission, Decoder]:
+        """As `emit` with batch statistics; the first latent has no reward and no ending before it."""
+        later, later_valid = latent[1:], valid[1:]
+        observation, observation_mlp = self.observation.train(latent, valid)
+        reward, reward_mlp = self.reward.train(later, later_valid)
+        ending, ending_mlp = None, None
+        if self.ending is not None:
+            features, ending_mlp = self.ending.train(later, later_valid)
+            ending = self.ending_head(features)
+        moved = replace_networks(self, observation=observation_mlp, reward=reward_mlp, ending=ending_mlp)
+        return Emission(
+            self.observation_head(observation), _squeezed(self.reward_head(reward)), ending
+        ), moved
+
+
+def replace_networks(decoder: Decoder, **networks: MLP | None) -> Decoder:
+    """The decoder with some of its networks exchanged (their running averages have moved)."""
+    names = [name for name, network in networks.items() if network is not None]
+    return eqx.tree_at(
+        lambda tree: [getattr(tree, name) for name in names],
+        decoder,
+        [networks[name] for name in names],
+        is_leaf=lambda node: isinstance(node, MLP),
+    )
+
+
+def _squeezed(distribution: Normal) -> Normal:
+    return Normal(distribution.mean[..., 0], distribution.scale[..., 0])

@@ -1,0 +1,210 @@
+"""Layers that take whole batches: linear, normalisation, MLP, LSTM and the heads that end in a distribution."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from vlbm.distributions import Bernoulli, Normal
+
+NormalisationKind = Literal["none", "layer", "batch"]
+MOMENTUM = 0.99  # of the running averages
+
+
+class Linear(eqx.Module):
+    """x W + b on the last axis."""
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+
+    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray, gain: float = 1.0):
+        bound = gain * (3.0 / inputs) ** 0.5
+        self.weight = jax.random.uniform(key, (inputs, outputs), minval=-bound, maxval=bound)
+        self.bias = jnp.zeros(outputs)
+
+    def __call__(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        return inputs @ self.weight + self.bias
+
+
+class LayerNorm(eqx.Module):
+    """Normalises each vector by its own mean and deviation."""
+
+    gain: Float[Array, " size"]
+    shift: Float[Array, " size"]
+
+    def __init__(self, size: int):
+        self.gain, self.shift = jnp.ones(size), jnp.zeros(size)
+
+    def __call__(self, inputs: Float[Array, "*batch size"]) -> Float[Array, "*batch size"]:
+        centred = inputs - inputs.mean(-1, keepdims=True)
+        variance = (centred**2).mean(-1, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + 1e-5) * self.gain + self.shift
+
+    def train(
+        self, inputs: Float[Array, "*batch size"], valid: Bool[Array, "*batch"]
+    ) -> tuple[Float[Array, "*batch size"], LayerNorm]:
+        return self(inputs), self
+
+
+class BatchNorm(eqx.Module):
+    """Normalises each unit over the valid part of a batch; evaluation uses running averages."""
+
+    gain: Float[Array, " size"]
+    shift: Float[Array, " size"]
+    mean: Float[Array, " size"]
+    variance: Float[Array, " size"]
+
+    def __init__(self, size: int):
+        self.gain, self.shift = jnp.ones(size), jnp.zeros(size)
+        self.mean, self.variance = jnp.zeros(size), jnp.ones(size)
+
+    def __call__(self, inputs: Float[Array, "*batch size"]) -> Float[Array, "*batch size"]:
+        return self._normalised(inputs, jax.lax.stop_gradient(self.mean), jax.lax.stop_gradient(self.variance))
+
+    def train(
+        self, inputs: Float[Array, "*batch size"], valid: Bool[Array, "*batch"]
+    ) -> tuple[Float[Array, "*batch size"], BatchNorm]:
+        """The normalised batch, and this layer with its running averages moved on."""
+        weight = valid[..., None].astype(inputs.dtype)
+        axes = tuple(range(inputs.ndim - 1))
+        total = jnp.maximum(weight.sum(axes), 1.0)
+        mean = (inputs * weight).sum(axes) / total
+        variance = ((inputs - mean) ** 2 * weight).sum(axes) / total
+
+        def moved(old: Array, new: Array) -> Array:
+            return jax.lax.stop_gradient(MOMENTUM * old + (1.0 - MOMENTUM) * new)
+
+        after = eqx.tree_at(
+            lambda norm: (norm.mean, norm.variance),
+            self,
+            (moved(self.mean, mean), moved(self.variance, variance)),
+        )
+        return self._normalised(inputs, mean, variance), after
+
+    def _normalised(self, inputs: Array, mean: Array, variance: Array) -> Array:
+        return (inputs - mean) * jax.lax.rsqrt(variance + 1e-3) * self.gain + self.shift
+
+
+class Identity(eqx.Module):
+    """No normalisation."""
+
+    def __call__(self, inputs: Array) -> Array:
+        return inputs
+
+    def train(self, inputs: Array, valid: Array) -> tuple[Array, Identity]:
+        return inputs, self
+
+
+def make_normalisation(kind: NormalisationKind, size: int) -> LayerNorm | BatchNorm | Identity:
+    return {"none": lambda _: Identity(), "layer": LayerNorm, "batch": BatchNorm}[kind](size)
+
+
+class MLP(eqx.Module):
+    """Hidden layers with rectifiers; the last layer too is hidden (heads follow it)."""
+
+    layers: tuple[Linear, ...]
+    norms: tuple[LayerNorm | BatchNorm | Identity, ...]
+
+    def __init__(self, sizes: Sequence[int], *, normalisation: NormalisationKind, key: PRNGKeyArray):
+        keys = jax.random.split(key, len(sizes) - 1)
+        self.layers = tuple(
+            Linear(inputs, outputs, key=layer_key, gain=2**0.5)
+            for (inputs, outputs), layer_key in zip(itertools.pairwise(sizes), keys, strict=True)
+        )
+        self.norms = tuple(make_normalisation(normalisation, size) for size in sizes[1:])
+
+    def __call__(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            inputs = jax.nn.relu(norm(layer(inputs)))
+        return inputs
+
+    def train(
+        self, inputs: Float[Array, "*batch inputs"], valid: Bool[Array, "*batch"]
+    ) -> tuple[Float[Array, "*batch outputs"], MLP]:
+        """The outputs with batch statistics, and this network with its running averages moved on."""
+        after = []
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            normalised, moved = norm.train(layer(inputs), valid)
+            inputs = jax.nn.relu(normalised)
+            after.append(moved)
+        return inputs, eqx.tree_at(lambda mlp: mlp.norms, self, tuple(after), is_leaf=_is_norm)
+
+
+class GaussianHead(eqx.Module):
+    """Features to a diagonal Gaussian: mean linear, scale softplus, bounded below."""
+
+    linear: Linear
+    floor: float = eqx.field(static=True)
+
+    def __init__(self, inputs: int, outputs: int, *, floor: float, key: PRNGKeyArray):
+        self.linear = Linear(inputs, 2 * outputs, key=key)
+        self.floor = floor
+
+    def __call__(self, features: Float[Array, "*batch inputs"]) -> Normal:
+        mean, spread = jnp.split(self.linear(features), 2, axis=-1)
+        return Normal(mean, jax.nn.softplus(spread) + self.floor)
+
+
+class BernoulliHead(eqx.Module):
+    """Features to the log-odds of one event, starting from the odds seen in the data."""
+
+    linear: Linear
+
+    def __init__(self, inputs: int, *, base_rate: float, key: PRNGKeyArray):
+        linear = Linear(inputs, 1, key=key)
+        log_odds = jnp.log(base_rate) - jnp.log1p(-base_rate)
+        self.linear = eqx.tree_at(lambda layer: layer.bias, linear, jnp.full(1, log_odds))
+
+    def __call__(self, features: Float[Array, "*batch inputs"]) -> Bernoulli:
+        return Bernoulli(self.linear(features)[..., 0])
+
+
+class LSTMState(NamedTuple):
+    hidden: Float[Array, "*batch units"]
+    cell: Float[Array, "*batch units"]
+
+
+class LSTM(eqx.Module):
+    """A recurrent cell in two parts: what is known beforehand, and what depends on the recursion.
+
+    `project` takes the inputs of all steps at once, outside the scan; `step` adds what only the
+    recursion knows (the hidden state, and `feedback`: values sampled on the way).
+    """
+
+    inputs: Linear
+    recurrent: Linear
+    units: int = eqx.field(static=True)
+
+    def __init__(self, inputs: int, units: int, *, feedback: int = 0, key: PRNGKeyArray):
+        input_key, recurrent_key = jax.random.split(key)
+        projection = Linear(inputs, 4 * units, key=input_key)
+        # An open forget gate keeps early gradients alive.
+        self.inputs = eqx.tree_at(
+            lambda layer: layer.bias, projection, projection.bias.at[units : 2 * units].set(1.0)
+        )
+        self.recurrent = Linear(units + feedback, 4 * units, key=recurrent_key)
+        self.units = units
+
+    def zero(self, batch: tuple[int, ...]) -> LSTMState:
+        zeros = jnp.zeros((*batch, self.units))
+        return LSTMState(zeros, zeros)
+
+    def project(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
+        return self.inputs(inputs)
+
+    def step(self, state: LSTMState, projected: Array, *feedback: Array) -> LSTMState:
+        recurrent = jnp.concatenate([state.hidden, *feedback], axis=-1) if feedback else state.hidden
+        gates = projected + recurrent @ self.recurrent.weight
+        enter, forget, candidate, leave = jnp.split(gates, 4, axis=-1)
+        cell = jax.nn.sigmoid(forget) * state.cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
+        return LSTMState(jax.nn.sigmoid(leave) * jnp.tanh(cell), cell)
+
+
+def _is_norm(node: object) -> bool:
+    return isinstance(node, LayerNorm | BatchNorm | Identity)

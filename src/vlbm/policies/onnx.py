@@ -1,0 +1,68 @@
+"""Policies saved as ONNX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from vlbm.errors import InputError, require
+from vlbm.policies.base import HostPolicy
+
+FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+
+
+class ONNXPolicy(HostPolicy):
+    """An ONNX graph from observations `[batch, obs]` to actions, its first output; further ones are ignored.
+
+    It acts the same way every time: a graph has no seed to set. A graph that was exported for a fixed
+    batch is run as often as it takes, the last time on repeated rows; a free batch is much faster.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        runtime = require("onnxruntime", extra="onnx", purpose="Running an ONNX policy")
+        options = runtime.SessionOptions()
+        # Policies are small, and the roll-out around them wants the other cores.
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            self._session = runtime.InferenceSession(
+                str(path), sess_options=options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the runtime has a class of error for each way to fail
+            raise InputError(f"{path}: not a readable ONNX file ({error})") from error
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        if len(inputs) != 1 or inputs[0].type not in FLOATS or len(inputs[0].shape) != 2:
+            listed = ", ".join(f"{each.name} {each.type} {each.shape}" for each in inputs)
+            raise InputError(f"{path}: a policy takes one float input [batch, obs]; this one takes {listed}")
+        self._input, self._output = inputs[0].name, outputs[0].name
+        self._dtype = FLOATS[inputs[0].type]
+        self._batch, self.observation_size = (_known(size) for size in inputs[0].shape)
+        self.discrete = outputs[0].type not in FLOATS
+        if not self.discrete and len(outputs[0].shape) == 2:
+            self.action_size = _known(outputs[0].shape[1])
+
+    def mean(self, observation: Float[np.ndarray, "batch obs"]) -> Shaped[np.ndarray, " batch *act"]:
+        rows = np.asarray(observation, self._dtype)
+        if self._batch is None or self._batch == len(rows):
+            return self._run(rows)
+        short = -len(rows) % self._batch
+        whole = np.concatenate([rows, np.repeat(rows[-1:], short, axis=0)])
+        parts = [self._run(part) for part in np.split(whole, len(whole) // self._batch)]
+        return np.concatenate(parts)[: len(rows)]
+
+    def _run(self, rows: np.ndarray) -> np.ndarray:
+        try:
+            return np.asarray(self._session.run([self._output], {self._input: rows})[0])
+        except Exception as error:
+            raise InputError(
+                f"{self.path}: the policy failed on observations of shape {rows.shape} ({error})"
+            ) from error
+
+
+def _known(size: Any) -> int | None:
+    """Free sizes are texts or None, and some exporters write them as -1 or 0."""
+    return size if isinstance(size, int) and size > 0 else None

@@ -1,0 +1,139 @@
+"""What every reader checks, once, where data enters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from vlbm.errors import InputError
+
+Path = str | os.PathLike[str]
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a file library raises into one sentence.
+
+    Only calls into the library belong inside: each has exceptions of its own, so all are caught.
+    """
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InputError(
+            f"{path}: cannot be read as {kind} ({reason}); the file may be damaged or incomplete: "
+            "fetch or write it again"
+        ) from error
+
+
+def present(path: Path, names: Iterable[str], required: Iterable[str]) -> None:
+    """Every required field is there."""
+    names = sorted(names)
+    missing = [name for name in required if name not in names]
+    if missing:
+        raise InputError(
+            f"{path}: field '{missing[0]}' is missing; the file has: {', '.join(names) or 'no fields'}. "
+            f"Rename the field that holds it to '{missing[0]}'"
+        )
+
+
+def numeric(path: Path, name: str, dtype: np.dtype) -> None:
+    """Numbers or flags; not text, not objects, not records."""
+    if dtype.kind not in "fiub":
+        raise InputError(f"{path}: field '{name}' has type {dtype}; it must hold plain numbers")
+
+
+def rows(path: Path, name: str, shape: tuple[int, ...], count: int) -> None:
+    """One row for each of `count` steps."""
+    if not shape or shape[0] != count:
+        found = f"{shape[0]} rows" if shape else "a single value"
+        raise InputError(
+            f"{path}: field '{name}' has {found}, but 'rewards' has {count}; every step needs one row in each"
+        )
+
+
+def column(path: Path, name: str, shape: tuple[int, ...]) -> None:
+    """One number for each step: (n,) or (n, 1)."""
+    if len(shape) == 0 or any(size != 1 for size in shape[1:]):
+        raise InputError(f"{path}: field '{name}' has shape {shape}; it must hold one number for each step")
+
+
+def vectors(path: Path, name: str, shape: tuple[int, ...]) -> int:
+    """One vector for each step: (n, size), or (n,) for size one; returns the size."""
+    if len(shape) not in (1, 2) or shape[-1] == 0:
+        raise InputError(
+            f"{path}: field '{name}' has shape {shape}; it must be (steps, size): flatten each row to a vector"
+        )
+    return 1 if len(shape) == 1 else shape[1]
+
+
+def finite(
+    path: Path,
+    name: str,
+    values: Shaped[np.ndarray, "rows *size"],
+    *,
+    at: Sequence[int] | Int[np.ndarray, " rows"] | None = None,
+) -> Float[np.ndarray, "rows *size"]:
+    """The values in single precision, which models compute in, if all of them are finite there.
+
+    `at` gives the row numbers to name in the message, where they are not 0, 1, 2, ...
+    """
+    with np.errstate(over="ignore"):
+        single = np.asarray(values, np.float32)
+    sound = np.isfinite(single)
+    if not sound.all():
+        place = tuple(np.argwhere(~sound)[0])
+        row = place[0] if at is None else at[place[0]]
+        raise InputError(
+            f"{path}: field '{name}' holds {values[place]} in row {row} (rows count from 0), "
+            "which is not a finite number in single precision; remove or repair that episode"
+        )
+    return single
+
+
+def flags(path: Path, name: str, values: Shaped[np.ndarray, " rows"]) -> Bool[np.ndarray, " rows"]:
+    """True and false, however they are stored."""
+    if values.dtype == bool:
+        return values
+    strange = (values != 0) & (values != 1)
+    if strange.any():
+        row = int(np.argmax(strange))
+        raise InputError(
+            f"{path}: field '{name}' holds {values[row]} in row {row} (rows count from 0); "
+            "it must be 0 or 1 (false or true)"
+        )
+    return values.astype(bool)
+
+
+def action_ids(
+    path: Path, name: str, values: Shaped[np.ndarray, " rows"], choices: int | None
+) -> tuple[Int[np.ndarray, " rows"], int]:
+    """Discrete actions as ids from 0, and how many there are (by default the largest id plus one)."""
+    wrong = (values < 0) | (values != np.floor(values)) if values.dtype.kind == "f" else values < 0
+    if choices is not None:
+        wrong |= values >= choices
+    # NaN compares false with everything, so it is asked for by name.
+    wrong |= ~np.isfinite(values)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        upper = "up" if choices is None else f"to {choices - 1} (choices={choices})"
+        raise InputError(
+            f"{path}: field '{name}' holds {values[row]} in row {row} (rows count from 0); "
+            f"discrete actions are whole numbers from 0 {upper}"
+        )
+    largest = int(values.max(initial=0))
+    if largest > np.iinfo(np.int32).max - 1:
+        raise InputError(f"{path}: field '{name}' holds the id {largest}; number the actions from 0")
+    return values.astype(np.int32), largest + 1 if choices is None else choices
+
+
+def not_empty(path: Path, steps: int) -> None:
+    """At least one step."""
+    if steps == 0:
+        raise InputError(f"{path}: has no steps; give a file with at least one episode")

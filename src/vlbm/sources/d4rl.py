@@ -1,0 +1,38 @@
+"""D4RL's HDF5 files, in all their layouts."""
+
+from __future__ import annotations
+
+import h5py
+
+from vlbm.episodes import Episodes
+from vlbm.errors import InputError
+from vlbm.sources import check
+from vlbm.sources.transitions import FIELDS, REQUIRED, assemble
+
+
+def load(path: check.Path, *, choices: int | None = None) -> Episodes:
+    """Episodes of an HDF5 file with D4RL's fields; other fields and groups are left alone.
+
+    Needs `observations`, `actions`, `rewards` and `terminals`; uses `timeouts`, `next_observations`
+    and `infos/action_log_probs` where they are.
+    """
+    with check.reading(path, "HDF5"):
+        file = h5py.File(path, "r")
+    with file:
+        with check.reading(path, "HDF5"):
+            found = {name: file[name] for name in FIELDS if name in file}
+            fields = {name: item for name, item in found.items() if isinstance(item, h5py.Dataset)}
+            names = [f"{name}/" if isinstance(item, h5py.Group) else name for name, item in file.items()]
+        if "episode_0/" in names:
+            raise InputError(f"{path}: is one part of a Minari data set; give the data set's directory instead")
+        check.present(path, names, REQUIRED)
+        return assemble(path, fields, choices=choices)
+
+
+def holds_steps(path: check.Path) -> bool:
+    """Whether an HDF5 file has fields of recorded steps; a damaged one counts, so that `load` can say why."""
+    try:
+        with h5py.File(path, "r") as file:
+            return "observations" in file or "actions" in file
+    except Exception:
+        return True

@@ -1,0 +1,236 @@
+"""Recorded steps, one row each, cut into episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from vlbm.episodes import Episodes
+from vlbm.errors import InputError
+from vlbm.sources import check
+
+# An array or an HDF5 data set: it has a shape and a type, and a slice of rows is an array.
+Rows = Any
+
+REQUIRED = ("observations", "actions", "rewards", "terminals")
+LOG_PROB = ("infos/action_log_probs", "log_probs")
+FIELDS = (*REQUIRED, "timeouts", "next_observations", *LOG_PROB)
+
+BLOCK_ROWS = 65_536
+
+
+class Cut(NamedTuple):
+    """Where the recorded episodes lie in the file, and where their observations go."""
+
+    length: Int[np.ndarray, " recorded"]  # steps to keep of each recorded episode; 0 leaves it out
+    terminated: Bool[np.ndarray, " recorded"]
+    keep_step: Bool[np.ndarray, " rows"]
+    keep_observation: Bool[np.ndarray, " rows"]
+    observation_row: Int[np.ndarray, " rows"]  # of each recorded observation, where it is kept
+    final_row: Int[np.ndarray, " recorded"]  # of each episode's last observation, where it is kept
+
+
+def assemble(
+    path: check.Path, fields: Mapping[str, Rows], *, choices: int | None = None, notes: tuple[str, ...] = ()
+) -> Episodes:
+    """Episodes from fields named as in D4RL; `notes` grows by what had to be assumed.
+
+    Reads block by block straight into place, so that an HDF5 file never stands in memory twice.
+    """
+    count = _check_shapes(path, fields)
+    terminal = check.flags(path, "terminals", _column(path, fields["terminals"]))
+    timeout, assumed = _timeouts(path, fields, terminal)
+    ended = terminal | timeout
+    if not ended[-1]:
+        ended[-1] = True
+        if "timeouts" in fields:
+            assumed += ("the last episode has no end in the file and is read as cut off there",)
+    end = np.flatnonzero(ended)
+    known = "next_observations" in fields
+    cut = _cut(end, terminal[end], final_known=known)
+    if not cut.length.any():
+        raise InputError(
+            f"{path}: every episode is one step cut off before its outcome was recorded; "
+            "give a file with next observations"
+        )
+    kept = cut.length > 0
+    action, choices = _actions(path, fields["actions"], choices)
+    log_prob = next((name for name in LOG_PROB if name in fields), None)
+    return Episodes(
+        observation=_observations(path, fields, cut, end),
+        action=_chosen(action, cut.keep_step),
+        reward=_chosen(check.finite(path, "rewards", _column(path, fields["rewards"])), cut.keep_step),
+        length=cut.length[kept],
+        terminated=cut.terminated[kept],
+        log_prob=None
+        if log_prob is None
+        else _chosen(check.finite(path, log_prob, _column(path, fields[log_prob])), cut.keep_step),
+        choices=choices,
+        notes=(*notes, *assumed, *(() if known else _unknown_final(np.diff(end, prepend=-1), cut))),
+    )
+
+
+def _check_shapes(path: check.Path, fields: Mapping[str, Rows]) -> int:
+    for name, values in fields.items():
+        check.numeric(path, name, values.dtype)
+        if name in ("rewards", "terminals", "timeouts", *LOG_PROB):
+            check.column(path, name, values.shape)
+    count = fields["rewards"].shape[0]
+    for name, values in fields.items():
+        check.rows(path, name, values.shape, count)
+    check.not_empty(path, count)
+    size = check.vectors(path, "observations", fields["observations"].shape)
+    check.vectors(path, "actions", fields["actions"].shape)
+    if "next_observations" in fields:
+        following = check.vectors(path, "next_observations", fields["next_observations"].shape)
+        if following != size:
+            raise InputError(
+                f"{path}: field 'next_observations' has {following} numbers in each row, but "
+                f"'observations' has {size}; both must describe the same observation"
+            )
+    return count
+
+
+def _timeouts(
+    path: check.Path, fields: Mapping[str, Rows], terminal: Bool[np.ndarray, " rows"]
+) -> tuple[Bool[np.ndarray, " rows"], tuple[str, ...]]:
+    """Where a time limit ended an episode, and what had to be assumed."""
+    if "timeouts" in fields:
+        return check.flags(path, "timeouts", _column(path, fields["timeouts"])), ()
+    if "next_observations" in fields:
+        jump = _jumps(path, fields) & ~terminal
+        if jump.any():
+            note = f"no 'timeouts': {jump.sum()} episodes are cut where the row below does not continue them"
+            return jump, (note,)
+    note = "no 'timeouts': episodes end only where 'terminals' says so, and where the file ends"
+    if not terminal.any():
+        note = "no 'timeouts' and no step with 'terminals': the whole file is read as one episode"
+    return np.zeros_like(terminal), (note,)
+
+
+def _jumps(path: check.Path, fields: Mapping[str, Rows]) -> Bool[np.ndarray, " rows"]:
+    """True where a step's next observation is not the observation of the row below."""
+    count = fields["rewards"].shape[0]
+    jump = np.zeros(count, bool)
+    for start, following in _blocks(path, "next_observations", fields["next_observations"]):
+        stop = min(start + len(following), count - 1)
+        below = _slice(path, fields["observations"], start + 1, stop + 1)
+        below = check.finite(path, "observations", below, at=range(start + 1, stop + 1))
+        jump[start:stop] = (below.reshape(stop - start, -1) != following[: stop - start]).any(axis=1)
+    return jump
+
+
+def _cut(end: Int[np.ndarray, " recorded"], terminated: Bool[np.ndarray, " recorded"], *, final_known: bool) -> Cut:
+    """Place every observation; without the one that follows an episode's last step, that step may go."""
+    recorded = np.diff(end, prepend=-1)
+    # A step whose outcome nobody recorded teaches nothing, so its observation becomes the final one.
+    # Where the system itself ended the episode, nothing follows and the last step's reward must stay.
+    shortened = np.zeros_like(terminated) if final_known else ~terminated
+    length = recorded - shortened
+    kept = length > 0
+    observations = np.where(kept, length + 1, 0)
+    first_row = np.cumsum(observations) - observations
+    keep_step = np.ones(int(recorded.sum()), bool)
+    keep_step[end[shortened]] = False
+    return Cut(
+        length=length,
+        terminated=terminated,
+        keep_step=keep_step,
+        keep_observation=np.repeat(kept, recorded),
+        observation_row=np.arange(len(keep_step)) + np.repeat(first_row - (end + 1 - recorded), recorded),
+        final_row=first_row + length,
+    )
+
+
+def _observations(
+    path: check.Path, fields: Mapping[str, Rows], cut: Cut, end: Int[np.ndarray, " recorded"]
+) -> Float[np.ndarray, "steps+episodes obs"]:
+    kept = cut.length > 0
+    size = check.vectors(path, "observations", fields["observations"].shape)
+    observation = np.empty((int((cut.length[kept] + 1).sum()), size), np.float32)
+    for start, block in _blocks(path, "observations", fields["observations"]):
+        here = slice(start, start + len(block))
+        keep = cut.keep_observation[here]
+        observation[cut.observation_row[here][keep]] = block[keep]
+    if "next_observations" not in fields:
+        ended = cut.final_row[kept & cut.terminated]
+        observation[ended] = observation[ended - 1]
+        return observation
+    following = fields["next_observations"]
+    for start, stop in _spans(following):
+        first, last = np.searchsorted(end, (start, stop))
+        if first < last:
+            final = _slice(path, following, start, stop)[end[first:last] - start]
+            final = check.finite(path, "next_observations", final, at=end[first:last])
+            observation[cut.final_row[first:last]] = final.reshape(last - first, size)
+    return observation
+
+
+def _actions(
+    path: check.Path, values: Rows, choices: int | None
+) -> tuple[Float[np.ndarray, "rows act"] | Int[np.ndarray, " rows"], int | None]:
+    """Vectors, or ids where there is one whole number for each step or `choices` says so."""
+    size = check.vectors(path, "actions", values.shape)
+    if choices is not None and size != 1:
+        raise InputError(
+            f"{path}: field 'actions' has {size} numbers in each row, but choices={choices} asks for "
+            "discrete actions, one id for each step; leave out choices"
+        )
+    if choices is not None or (size == 1 and values.dtype.kind in "iub"):
+        return check.action_ids(path, "actions", _column(path, values), choices)
+    action = np.empty((values.shape[0], size), np.float32)
+    for start, block in _blocks(path, "actions", values):
+        action[start : start + len(block)] = block
+    return action, None
+
+
+def _unknown_final(recorded: Int[np.ndarray, " recorded"], cut: Cut) -> tuple[str, ...]:
+    """What was assumed because next observations were not recorded."""
+    repeated = int(cut.terminated.sum())
+    lost = int((cut.length == 0).sum())
+    shortened = len(recorded) - repeated - lost
+    said = (
+        (repeated, "repeat their last observation as the final one"),
+        (shortened, "lost their last step, whose outcome is unknown"),
+        (lost, "of a single step with an unknown outcome are left out"),
+    )
+    kinds = ("terminated", "cut-off", "cut-off")
+    return tuple(
+        f"no next observations: {count} {kind} episode{'s' if count > 1 else ''} {what}"
+        for kind, (count, what) in zip(kinds, said, strict=True)
+        if count
+    )
+
+
+def _column(path: check.Path, values: Rows) -> Shaped[np.ndarray, " rows"]:
+    return _slice(path, values, 0, values.shape[0]).reshape(-1)
+
+
+def _chosen(values: Shaped[np.ndarray, "rows *size"], keep: Bool[np.ndarray, " rows"]) -> np.ndarray:
+    return values if keep.all() else values[keep]
+
+
+def _slice(path: check.Path, values: Rows, start: int, stop: int) -> Shaped[np.ndarray, "rows *size"]:
+    # Arrays cannot fail here; a damaged HDF5 file shows itself only when its chunks are unpacked.
+    with check.reading(path, "HDF5"):
+        return np.asarray(values[start:stop])
+
+
+def _spans(values: Rows) -> Iterator[tuple[int, int]]:
+    """First and last row (exclusive) of each block to read at once."""
+    count = values.shape[0]
+    # HDF5 unpacks whole chunks, so blocks that end between two chunks unpack each of them once.
+    chunk = (getattr(values, "chunks", None) or (1,))[0]
+    size = max(BLOCK_ROWS // chunk, 1) * chunk
+    for start in range(0, count, size):
+        yield start, min(start + size, count)
+
+
+def _blocks(path: check.Path, name: str, values: Rows) -> Iterator[tuple[int, Float[np.ndarray, "block size"]]]:
+    """First row and checked contents of each block, as vectors."""
+    for start, stop in _spans(values):
+        block = check.finite(path, name, _slice(path, values, start, stop), at=range(start, stop))
+        yield start, block.reshape(stop - start, -1)

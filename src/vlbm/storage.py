@@ -1,0 +1,95 @@
+"""Trees of arrays on disk: one safetensors file with JSON in its header, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from vlbm.errors import InputError
+
+Tree = TypeVar("Tree")
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in place in one move."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        # mkstemp makes private files; what we write is as readable as any other file of the user's.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def save_tree(path: Path, tree: Any, *, information: dict[str, Any]) -> None:
+    """The tree's arrays, named by their place in it, and `information` as JSON."""
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(tree).items()}
+    metadata = {"vlbm": json.dumps(information)}
+    write_atomically(path, lambda temporary: save_file(arrays, temporary, metadata=metadata))
+
+
+def read_information(path: Path) -> dict[str, Any]:
+    """The JSON that was saved with a tree."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise InputError(f"{path}: not a whole safetensors file ({error})") from None
+    if "vlbm" not in metadata:
+        raise InputError(f"{path}: not written by vlbm (its header has no entry 'vlbm')")
+    return json.loads(metadata["vlbm"])
+
+
+def load_tree(path: Path, like: Tree) -> Tree:
+    """The saved arrays in the shape of `like`, whose own numbers do not matter."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    wanted = _named(like)
+    for name, leaf in wanted.items():
+        if name not in arrays:
+            raise InputError(f"{path}: tensor '{name}' is missing; the file belongs to other settings")
+        if arrays[name].shape != np.shape(leaf):
+            raise InputError(
+                f"{path}: tensor '{name}' has shape {arrays[name].shape}, expected {np.shape(leaf)}; "
+                "the file belongs to other settings"
+            )
+    leaves, structure = jax.tree.flatten(eqx.filter(like, eqx.is_array_like))
+    values = [
+        arrays[name].item() if isinstance(leaf, int | float | bool) else arrays[name]
+        for name, leaf in zip(wanted, leaves, strict=True)
+    ]
+    return eqx.combine(jax.tree.unflatten(structure, values), like)
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    paths, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array_like))
+    return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf) for path, leaf in paths}

@@ -1,0 +1,199 @@
+"""minimise(): gradient steps with progress, validation, checkpoints and resumption."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PRNGKeyArray, Scalar
+
+from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.progress import Progress, silent
+from vlbm.storage import load_tree, read_information, save_tree
+
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to descend."""
+
+    steps: int = 1000
+    learning_rate: float = 1e-3
+    warm_up: int = 0
+    decay: Literal["cosine", "exponential"] = "cosine"
+    decay_rate: float = 0.05  # cosine: what remains of the rate at the end; exponential: factor per step
+    clip: float | None = 20.0  # of the global gradient norm
+    weight_decay: float = 0.0  # L2 on weight matrices, added to the gradient
+    validate_every: int = 250
+
+    def optimiser(self) -> optax.GradientTransformation:
+        if self.decay == "cosine":
+            rate = optax.warmup_cosine_decay_schedule(
+                init_value=self.learning_rate / max(self.warm_up, 1),
+                peak_value=self.learning_rate,
+                warmup_steps=self.warm_up,
+                decay_steps=max(self.steps, self.warm_up + 1),
+                end_value=self.learning_rate * self.decay_rate,
+            )
+        else:
+            rate = optax.exponential_decay(self.learning_rate, 1, self.decay_rate)
+        parts = []
+        if self.clip is not None:
+            parts.append(optax.clip_by_global_norm(self.clip))
+        if self.weight_decay:
+            parts.append(optax.add_decayed_weights(self.weight_decay, mask=_weights))
+        return optax.chain(*parts, optax.adam(rate))
+
+
+class Evaluated(NamedTuple):
+    """A loss with its terms, and the model with its running averages moved on."""
+
+    loss: Scalar
+    terms: dict[str, Scalar]
+    model: Any
+
+
+@dataclass
+class History:
+    """What happened: one entry for every validation."""
+
+    entries: list[dict[str, float]] = field(default_factory=list)
+    best_step: int = 0
+    best_score: float = math.inf
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    def record(self, step: int, score: float, terms: dict[str, float]) -> bool:
+        """Keep an entry; True if no earlier model validated better."""
+        self.entries.append({"step": step, "validation": score, **terms})
+        # The first model counts even when its score is not a number: there is no better one yet.
+        better = score < self.best_score or len(self.entries) == 1
+        if better:
+            self.best_step, self.best_score = step, score
+        return better
+
+
+class Checkpoint(NamedTuple, Generic[Model]):
+    """All that the next step depends on, and the best model so far."""
+
+    model: Model
+    best: Model
+    optimiser: Any
+
+
+def minimise(
+    evaluate: Callable[[Model, Any, PRNGKeyArray], Evaluated],
+    model: Model,
+    data: Any,
+    *,
+    schedule: Schedule,
+    validate: Callable[[Model], float],
+    key: PRNGKeyArray,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    identity: dict[str, Any] | None = None,
+    progress: Progress = silent,
+) -> tuple[Model, History]:
+    """The model that validates best along the way, and how it came about.
+
+    Step i draws everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one
+    bit for bit. `identity` says what a checkpoint belongs to; resuming another is refused.
+    """
+    optimiser = schedule.optimiser()
+    trained = eqx.filter(model, eqx.is_inexact_array)
+    optimiser_state = optimiser.init(trained)
+    best, history, first = model, History(), 0
+    identity = {**(identity or {}), "schedule": asdict(schedule)}
+    if resume and checkpoint is not None and checkpoint.is_file():
+        saved = read_information(checkpoint)
+        _check_identity(checkpoint, saved["identity"], identity)
+        restored = load_tree(checkpoint, Checkpoint(model, best, optimiser_state))
+        model, best, optimiser_state = (jax.tree.map(_on_device, part) for part in restored)
+        history, first = History(**saved["history"]), saved["step"]
+
+    @eqx.filter_jit(donate="all-except-first")
+    def advance(fixed: tuple[Any, PRNGKeyArray], model: Model, optimiser_state: Any):
+        def loss(model: Model) -> tuple[Scalar, Evaluated]:
+            evaluated = evaluate(model, *fixed)
+            return evaluated.loss, evaluated
+
+        (_, evaluated), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(model)
+        updates, optimiser_state = optimiser.update(
+            gradient, optimiser_state, eqx.filter(model, eqx.is_inexact_array)
+        )
+        return eqx.apply_updates(evaluated.model, updates), optimiser_state, evaluated.terms
+
+    def save(step: int) -> None:
+        if checkpoint is not None:
+            information = {"identity": identity, "history": asdict(history), "step": step}
+            save_tree(checkpoint, Checkpoint(model, best, optimiser_state), information=information)
+
+    # Buffers are donated to the compiled step: what the caller passed in must not be among them.
+    model, optimiser_state = jax.tree.map(_copy, (model, optimiser_state))
+    began = time.monotonic() - history.seconds
+    step = first
+    with progress.task(total=schedule.steps, done=first) as report:
+        try:
+            for step in range(first, schedule.steps):
+                model, optimiser_state, terms = advance((data, jax.random.fold_in(key, step)), model, optimiser_state)
+                done = step + 1
+                if done % schedule.validate_every == 0 or done == schedule.steps:
+                    values = {name: float(term) for name, term in terms.items()}
+                    _check_finite(values, done, schedule)
+                    if history.record(done, float(validate(model)), values):
+                        best = jax.tree.map(_copy, model)
+                    history.seconds = time.monotonic() - began
+                    save(done)
+                    report(done, {**values, "validation": history.entries[-1]["validation"]})
+                else:
+                    if step % 10 == 0:
+                        _check_finite({name: float(term) for name, term in terms.items()}, done, schedule)
+                    report(done, None)
+        except KeyboardInterrupt:
+            history.interrupted = True
+            if not history.entries:  # too early for any validation: what there is must do
+                best = model
+    history.seconds = time.monotonic() - began
+    return best, history
+
+
+def _check_finite(terms: dict[str, float], step: int, schedule: Schedule) -> None:
+    broken = [name for name, value in terms.items() if not math.isfinite(value)]
+    if broken:
+        raise TrainingDivergedError(
+            f"training diverged at step {step}: {', '.join(broken)} is no longer a number; "
+            f"lower learning_rate (now {schedule.learning_rate:g}) or clip (now {schedule.clip})"
+        )
+
+
+def _check_identity(checkpoint: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+    differing = sorted(name for name in wanted.keys() | saved.keys() if saved.get(name) != wanted.get(name))
+    if differing:
+        raise InputError(
+            f"{checkpoint}: cannot resume, the checkpoint was made with other {', '.join(differing)}; "
+            "give the same settings, data and seed, or start without --resume"
+        )
+
+
+def _weights(tree: Any) -> Any:
+    """Which leaves are weight matrices, by name: stacked biases are matrices too."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: getattr(path[-1], "name", None) == "weight", tree
+    )
+
+
+def _on_device(leaf: Any) -> Any:
+    return jnp.asarray(leaf) if eqx.is_array_like(leaf) else leaf
+
+
+def _copy(leaf: Any) -> Any:
+    return jnp.array(leaf) if eqx.is_array(leaf) else leaf
