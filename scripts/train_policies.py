@@ -13,9 +13,12 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
-from safetensors.numpy import save_file
+
+from vlbm.policies.mlp import Layer, MLPPolicy
+from vlbm.policies.weights import save_policy
 
 ROUND = 50  # environment steps, then as many updates in one compiled scan
 WARMUP = 1_000  # steps of uniformly random actions before the first update
@@ -47,9 +50,26 @@ class Actor(eqx.Module):
     def __call__(
         self, observation: Float[Array, " obs"]
     ) -> tuple[Float[Array, " act"], Float[Array, " act"]]:
-        """Mean and unclipped log-std before the tanh."""
+        """Mean and log-std before the tanh."""
         hidden = jax.nn.relu(self.second(jax.nn.relu(self.first(observation))))
-        return self.mean(hidden), self.log_std(hidden)
+        return self.mean(hidden), jnp.clip(self.log_std(hidden), *LOG_STD_RANGE)
+
+    def policy(self, *, scale: float) -> MLPPolicy:
+        """The same policy in the package's own type, over actions in [-scale, scale]."""
+        first, second, mean, log_std = (
+            Layer(layer.weight, jnp.asarray(layer.bias))
+            for layer in (self.first, self.second, self.mean, self.log_std)
+        )
+        return MLPPolicy(
+            (first, second),
+            mean,
+            log_std,
+            nonlinearity="relu",
+            distribution="tanh_gaussian",
+            action_scale=scale,
+            log_std_min=LOG_STD_RANGE[0],
+            log_std_max=LOG_STD_RANGE[1],
+        )
 
 
 class Critic(eqx.Module):
@@ -98,15 +118,10 @@ class Replay:
 
     def __init__(self, capacity: int, observation_size: int, action_size: int):
         self.size = 0
-        self.columns = (
-            np.zeros((capacity, observation_size), np.float32),
-            np.zeros((capacity, action_size), np.float32),
-            np.zeros(capacity, np.float32),
-            np.zeros((capacity, observation_size), np.float32),
-            np.zeros(capacity, np.float32),
-        )
+        shapes = ((observation_size,), (action_size,), (), (observation_size,), ())
+        self.columns = tuple(np.zeros((capacity, *shape), np.float32) for shape in shapes)
 
-    def add(self, *transition: object) -> None:
+    def add(self, *transition: npt.ArrayLike) -> None:
         """One transition, in the order of `Batch`."""
         for column, value in zip(self.columns, transition, strict=True):
             column[self.size] = value
@@ -137,15 +152,15 @@ def begin(observation_size: int, action_size: int, *, key: PRNGKeyArray) -> Lear
 
 def sample(
     actor: Actor, observation: Float[Array, "batch obs"], *, key: PRNGKeyArray
-) -> tuple[Float[Array, "batch act"], Float[Array, " batch"], Scalar]:
-    """Actions, their log-probabilities, and how far the log-std strays from its range."""
-    mean, unclipped = jax.vmap(actor)(observation)
-    log_std = jnp.clip(unclipped, *LOG_STD_RANGE)
+) -> tuple[Float[Array, "batch act"], Float[Array, " batch"]]:
+    """Actions and their log-probabilities."""
+    mean, log_std = jax.vmap(actor)(observation)
     noise = jax.random.normal(key, mean.shape)
     raw = mean + jnp.exp(log_std) * noise
     gaussian = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
-    log_slope = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))  # log(1 - tanh(raw)^2), stable
-    return jnp.tanh(raw), jnp.sum(gaussian - log_slope, axis=-1), jnp.mean((unclipped - log_std) ** 2)
+    # log(1 - tanh(raw)^2), without the subtraction that loses all digits near the boundary.
+    log_slope = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))
+    return jnp.tanh(raw), jnp.sum(gaussian - log_slope, axis=-1)
 
 
 def values(critics: Critic, observation: Array, action: Array) -> Float[Array, "two batch"]:
@@ -160,7 +175,7 @@ def update(learner: Learner, step: tuple[Batch, PRNGKeyArray]) -> tuple[Learner,
     temperature = jnp.exp(learner.log_temperature)
     action_size = batch.action.shape[-1]
 
-    next_action, next_log_prob, _ = sample(learner.actor, batch.next_observation, key=next_key)
+    next_action, next_log_prob = sample(learner.actor, batch.next_observation, key=next_key)
     next_value = jnp.min(values(learner.target_critics, batch.next_observation, next_action), axis=0)
     future = (1 - batch.terminated) * (next_value - temperature * next_log_prob)
     target = jax.lax.stop_gradient(batch.reward + DISCOUNT * future)
@@ -172,10 +187,9 @@ def update(learner: Learner, step: tuple[Batch, PRNGKeyArray]) -> tuple[Learner,
     critics = eqx.apply_updates(learner.critics, changes)
 
     def actor_loss(actor: Actor) -> tuple[Scalar, Scalar]:
-        action, log_prob, stray = sample(actor, batch.observation, key=actor_key)
+        action, log_prob = sample(actor, batch.observation, key=actor_key)
         value = jnp.min(values(critics, batch.observation, action), axis=0)
-        # The saved layout knows no clipping of the log-std, so the head itself is held within the range.
-        return jnp.mean(temperature * log_prob - value) + stray, jnp.mean(log_prob)
+        return jnp.mean(temperature * log_prob - value), jnp.mean(log_prob)
 
     actor_gradient, log_prob = jax.grad(actor_loss, has_aux=True)(learner.actor)
     changes, actor_state = OPTIMISER.update(actor_gradient, learner.actor_state)
@@ -220,21 +234,10 @@ def action_scale(environment: gymnasium.Env) -> float:
     return scale
 
 
-def save_actor(actor: Actor, path: Path, *, scale: float) -> None:
-    """Safetensors in the layout of the DOPE policies."""
-    heads = {"fc0": actor.first, "fc1": actor.second, "last_fc": actor.mean, "last_fc_log_std": actor.log_std}
-    arrays = {}
-    for name, layer in heads.items():
-        arrays[f"{name}/weight"] = np.asarray(layer.weight)
-        arrays[f"{name}/bias"] = np.asarray(layer.bias)
-    metadata = {"nonlinearity": "relu", "output_distribution": "tanh_gaussian", "action_scale": str(scale)}
-    save_file(arrays, path, metadata=metadata)
-
-
 def snapshots_of_training(
     environment_id: str, *, seed: int, steps: int, snapshots: int
-) -> Iterator[tuple[int, Actor]]:
-    """The actor after each of `snapshots` equal parts of training."""
+) -> Iterator[tuple[int, MLPPolicy]]:
+    """The step and the policy after each of `snapshots` equal parts of training."""
     environment = gymnasium.make(environment_id)
     scale = action_scale(environment)
     observation, _ = environment.reset(seed=seed)
@@ -252,7 +255,7 @@ def snapshots_of_training(
         else:
             action = np.asarray(act(learner.actor, observation, jax.random.fold_in(act_key, step)))
         following, reward, terminated, truncated, _ = environment.step(scale * action)
-        replay.add(observation, action, reward, following, terminated)
+        replay.add(observation, action, float(reward), following, terminated)
         returns[-1] += float(reward)
         observation = following
         if terminated or truncated:
@@ -270,7 +273,7 @@ def snapshots_of_training(
                 flush=True,
             )
         if step in due:
-            yield step, learner.actor
+            yield step, learner.actor.policy(scale=scale)
     environment.close()
 
 
@@ -282,12 +285,11 @@ def main() -> None:
     parser.add_argument("--snapshots", type=int, default=40)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    scale = action_scale(gymnasium.make(options.environment))
-    for step, actor in snapshots_of_training(
+    training = snapshots_of_training(
         options.environment, seed=options.seed, steps=options.steps, snapshots=options.snapshots
-    ):
-        save_actor(actor, options.output / f"step_{step:07d}.safetensors", scale=scale)
+    )
+    for step, policy in training:
+        save_policy(policy, options.output / f"step_{step:07d}.safetensors")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,54 @@
+"""Off-policy evaluation: how good each policy is, how sure that is, and when not to trust it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from vlbm.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from vlbm.episodes import Episodes as Episodes
+    from vlbm.errors import InputError as InputError
+    from vlbm.estimate import Estimate as Estimate
+    from vlbm.estimate import Estimates as Estimates
+    from vlbm.estimators.registry import load_model as load_model
+    from vlbm.estimators.registry import make_estimator as make_estimator
+    from vlbm.estimators.registry import parse_settings as parse_settings
+    from vlbm.estimators.vlbm import VLBM as VLBM
+    from vlbm.inspection import inspect as inspect
+    from vlbm.policies import Policy as Policy
+    from vlbm.policies import load_policies as load_policies
+    from vlbm.policies import load_policy as load_policy
+    from vlbm.policies import save_policy as save_policy
+    from vlbm.sources import load as load
+
+# Where each public name lives. Looked up on first use, so that `vlbm --help` does not wait for JAX.
+_HOME = {
+    "VLBM": "vlbm.estimators.vlbm",
+    "Episodes": "vlbm.episodes",
+    "Estimate": "vlbm.estimate",
+    "Estimates": "vlbm.estimate",
+    "InputError": "vlbm.errors",
+    "Policy": "vlbm.policies",
+    "inspect": "vlbm.inspection",
+    "load": "vlbm.sources",
+    "load_model": "vlbm.estimators.registry",
+    "load_policies": "vlbm.policies",
+    "load_policy": "vlbm.policies",
+    "make_estimator": "vlbm.estimators.registry",
+    "parse_settings": "vlbm.estimators.registry",
+    "save_policy": "vlbm.policies",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'vlbm' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

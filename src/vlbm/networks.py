@@ -65,7 +65,9 @@ class BatchNorm(eqx.Module):
         self.mean, self.variance = jnp.zeros(size), jnp.ones(size)
 
     def __call__(self, inputs: Float[Array, "*batch size"]) -> Float[Array, "*batch size"]:
-        return self._normalised(inputs, jax.lax.stop_gradient(self.mean), jax.lax.stop_gradient(self.variance))
+        return self._normalised(
+            inputs, jax.lax.stop_gradient(self.mean), jax.lax.stop_gradient(self.variance)
+        )
 
     def train(
         self, inputs: Float[Array, "*batch size"], valid: Bool[Array, "*batch"]

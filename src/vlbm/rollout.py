@@ -98,7 +98,11 @@ def rollout(
         else:
             observation = jnp.broadcast_to(jnp.asarray(start, jnp.float32), (*batch, start.shape[-1]))
             state = eqx.filter_jit(world.begin)(observation, key=begin_key)
-        advance = _traced_stretch(world, group, actions) if group is traced else _host_stretch(world, group, actions)
+        advance = (
+            _traced_stretch(world, group, actions)
+            if group is traced
+            else _host_stretch(world, group, actions)
+        )
         traces, ended = [], np.zeros(batch, bool)
         first = np.asarray(observation)
         with progress.task(total=horizon) as report:
@@ -201,7 +205,9 @@ def _keys(key: PRNGKeyArray, time: Array) -> tuple[PRNGKeyArray, PRNGKeyArray, P
     return action_key, world_key, ending_key
 
 
-def _ends(termination: Termination, observation: Float[np.ndarray, "steps policies episodes obs"]) -> np.ndarray:
+def _ends(
+    termination: Termination, observation: Float[np.ndarray, "steps policies episodes obs"]
+) -> np.ndarray:
     shape = observation.shape[:-1]
     verdict = np.asarray(termination(observation.reshape(-1, observation.shape[-1])))
     if verdict.shape != (int(np.prod(shape)),):
@@ -215,7 +221,11 @@ def _ends(termination: Termination, observation: Float[np.ndarray, "steps polici
 def _check_finite(policies: Mapping[str, Policy], trace: Trace, ended: np.ndarray, begin: int) -> None:
     """A policy or model that leaves the numbers is reported by name, not averaged into the result."""
     alive = ~ended & ~(np.cumsum(trace.ended, axis=0) - trace.ended > 0)
-    for what, values in (("actions", trace.action), ("rewards", trace.reward), ("observations", trace.observation)):
+    for what, values in (
+        ("actions", trace.action),
+        ("rewards", trace.reward),
+        ("observations", trace.observation),
+    ):
         finite = np.isfinite(values)
         finite = finite.reshape(*alive.shape, -1).all(axis=-1) | ~alive
         if finite.all():
@@ -237,7 +247,9 @@ def _as_episodes(
     length = np.where(ended, trace.ended.argmax(axis=0) + 1, len(trace.reward))
     return {
         name: from_padded(
-            observation=np.concatenate([first[index][:, None], trace.observation[:, index].swapaxes(0, 1)], axis=1),
+            observation=np.concatenate(
+                [first[index][:, None], trace.observation[:, index].swapaxes(0, 1)], axis=1
+            ),
             action=trace.action[:, index].swapaxes(0, 1),
             reward=trace.reward[:, index].T,
             length=length[index],

@@ -144,7 +144,9 @@ def minimise(
     with progress.task(total=schedule.steps, done=first) as report:
         try:
             for step in range(first, schedule.steps):
-                model, optimiser_state, terms = advance((data, jax.random.fold_in(key, step)), model, optimiser_state)
+                model, optimiser_state, terms = advance(
+                    (data, jax.random.fold_in(key, step)), model, optimiser_state
+                )
                 done = step + 1
                 if done % schedule.validate_every == 0 or done == schedule.steps:
                     values = {name: float(term) for name, term in terms.items()}
@@ -186,9 +188,7 @@ def _check_identity(checkpoint: Path, saved: dict[str, Any], wanted: dict[str, A
 
 def _weights(tree: Any) -> Any:
     """Which leaves are weight matrices, by name: stacked biases are matrices too."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, _: getattr(path[-1], "name", None) == "weight", tree
-    )
+    return jax.tree_util.tree_map_with_path(lambda path, _: getattr(path[-1], "name", None) == "weight", tree)
 
 
 def _on_device(leaf: Any) -> Any:

@@ -73,11 +73,11 @@ class BranchingModel(World):
         state = BranchState(latent, self._zero_lstm(batch), jnp.zeros(batch, jnp.int32))
         emission = eqx.filter_vmap(Decoder.emit)(self.decoder, latent).mixed(self.weight)
         observation_noise = self._noise(observation_key, (batch[-1], self.observation.mean.shape[0]))
-        return state, self.observation.invert(self._clip(self.observation, emission.observation, observation_noise))
+        return state, self.observation.invert(
+            self._clip(self.observation, emission.observation, observation_noise)
+        )
 
-    def step(
-        self, state: BranchState, action: Array, *, key: PRNGKeyArray
-    ) -> tuple[BranchState, Outcome]:
+    def step(self, state: BranchState, action: Array, *, key: PRNGKeyArray) -> tuple[BranchState, Outcome]:
         count, observations = state.latent.shape[-2], self.observation.mean.shape[0]
         # One draw for everything that is random in a step: it compiles faster than many small ones.
         parts = [self.branches * self.latents, self.latents, observations, 1]

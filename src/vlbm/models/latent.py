@@ -95,9 +95,7 @@ class Encoder(eqx.Module):
         def prepend(head: Array, tail: Array) -> Array:
             return jnp.concatenate([head[None], tail])
 
-        return Posterior(
-            prepend(latent, latents), jax.tree.map(prepend, first, distributions), hidden
-        )
+        return Posterior(prepend(latent, latents), jax.tree.map(prepend, first, distributions), hidden)
 
 
 class Decoder(eqx.Module):

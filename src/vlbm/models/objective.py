@@ -113,7 +113,9 @@ def evidence_lower_bound(
 
     One sample of the latents; the expectation over `key` is the bound.
     """
-    branch, _, _ = _forward(model, window, Weighting(mixture="none", alignment="none"), key=key, training=False)
+    branch, _, _ = _forward(
+        model, window, Weighting(mixture="none", alignment="none"), key=key, training=False
+    )
     # The density of raw numbers is that of standardised ones divided by the scale.
     per_observation = jnp.log(model.observation.scale).sum()
     per_reward = jnp.log(model.reward.scale).sum()
@@ -167,7 +169,9 @@ def _forward(
         moved = eqx.tree_at(lambda tree: tree.alignment, moved, alignment_mlp)
         later = jax.tree.map(lambda leaf: leaf[1:], posterior.distribution)
         first = jax.tree.map(lambda leaf: leaf[0], posterior.distribution)
-        ending = jnp.zeros_like(valid, jnp.float32) if emission.ending is None else emission.ending.log_prob(ended)
+        ending = (
+            jnp.zeros_like(valid, jnp.float32) if emission.ending is None else emission.ending.log_prob(ended)
+        )
         terms = BranchTerms(
             reconstruction=_data_log_prob(emission, observation, reward, window),
             initial_divergence=first.kl_from_standard().sum(-1),

@@ -49,7 +49,8 @@ def check_actions(
         values = values[:, 0]
     if not discrete and values.shape == (batch,) and action_size == 1:
         values = values[:, None]
-    expected = (batch,) if discrete else (batch, values.shape[-1] if action_size is None else action_size)
+    size = action_size if action_size is not None else values.shape[-1] if values.ndim else 1
+    expected = (batch,) if discrete else (batch, size)
     if values.shape != expected:
         wanted = "one id per observation" if discrete else "one vector per observation"
         raise InputError(

@@ -90,7 +90,9 @@ class _Element:
     def dtype(self) -> np.dtype:
         if self.code not in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"):
             raise InputError(f"the pickle holds an array of '{self.code}'; only numbers are read")
-        return np.dtype(("" if self.order == "|" else self.order) + self.code)
+        if self.order not in ("<", ">", "=", "|"):
+            raise InputError(f"the pickle holds an array in the byte order '{self.order}'")
+        return np.dtype(self.order + self.code)
 
 
 class _Array:
@@ -104,8 +106,8 @@ class _Array:
 
 
 def _decode(raw: bytes | str, element: _Element, shape: tuple[int, ...], order: str) -> np.ndarray:
-    content = raw.encode("latin1") if isinstance(raw, str) else bytes(raw)
     dtype = element.dtype()
+    content = raw.encode("latin1") if isinstance(raw, str) else bytes(raw)
     if len(content) != math.prod(shape) * dtype.itemsize:
         raise InputError(f"the pickle's array of shape {shape} comes with {len(content)} bytes")
     fortran = order == "F"

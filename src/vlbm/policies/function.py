@@ -20,7 +20,7 @@ SPECIFICATION = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<name>[^\W
 
 
 class FunctionPolicy(HostPolicy):
-    """A function `act(observations[batch, obs]) -> actions`; for random ones also `draw(observations, key=)`."""
+    """A function `act(observations[batch, obs]) -> actions`; a random one also has `draw(..., key=)`."""
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ def load_function(specification: str) -> Policy:
         raise InputError(f"'{specification}' is not of the form module:function")
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
+    importlib.invalidate_caches()  # the module may have been written a moment ago
     try:
         module = importlib.import_module(match["module"])
         found = attrgetter(match["name"])(module)

@@ -46,7 +46,7 @@ def load_policies(*sources: str | os.PathLike[str]) -> dict[str, Policy]:
     unique, the names of enough parent folders come in front.
     """
     found = [single for source in sources for single in _expand(source)]
-    identities = [single if _is_function(single) else str(Path(single).resolve()) for single in found]
+    identities = [single if _is_function(single) else os.path.abspath(single) for single in found]
     twice = [single for single, count in Counter(identities).items() if count > 1]
     if twice:
         raise InputError(f"{twice[0]}: given twice")

@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from vlbm.errors import InputError
@@ -72,10 +73,10 @@ class MLPPolicy(TracedPolicy):
         distribution: str,
         action_scale: Any = 1.0,
         action_offset: Any = 0.0,
-        action_low: Any = -jnp.inf,
-        action_high: Any = jnp.inf,
-        log_std_min: Any = -jnp.inf,
-        log_std_max: Any = jnp.inf,
+        action_low: Any = -np.inf,
+        action_high: Any = np.inf,
+        log_std_min: Any = -np.inf,
+        log_std_max: Any = np.inf,
         exploration: Any = 0.0,
     ):
         _check_choice("nonlinearity", nonlinearity, NONLINEARITIES)
@@ -83,7 +84,8 @@ class MLPPolicy(TracedPolicy):
         dtype, size = head.bias.dtype, head.bias.shape
 
         def vector(value: Any) -> Array:
-            return jnp.broadcast_to(jnp.asarray(value, dtype), size)
+            # By NumPy, because JAX would compile a program for each shape of policy that is loaded.
+            return jnp.asarray(np.broadcast_to(np.asarray(value, dtype), size))
 
         self.hidden = tuple(hidden)
         self.head = head

@@ -42,6 +42,8 @@ def read_sb3(path: Path) -> MLPPolicy:
         return policy_from_tensors(_tensors(data, arrays), source=str(path))
     except KeyError as error:
         raise InputError(f"{path}: the model lacks {error}; {SUPPORTED}") from error
+    except (AttributeError, TypeError) as error:
+        raise InputError(f"{path}: its data are not laid out as expected ({error}); {SUPPORTED}") from error
     except _UnsupportedError as error:
         raise InputError(f"{path}: {error}; {SUPPORTED}") from error
 
@@ -92,7 +94,8 @@ def _check_kind(data: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> No
     observations = data["observation_space"]
     if "Box'" not in observations[":type:"]:
         raise _UnsupportedError(f"its observations are {observations[':type:']}")
-    if observations.get("dtype") == "uint8" or any("features_extractor." in name for name in arrays):
+    image = observations.get("dtype") == "uint8" and len(observations["_shape"]) == 3
+    if image or any("features_extractor." in name for name in arrays):
         raise _UnsupportedError("it looks at images or has a feature extractor of its own")
     extractor = str((data.get("policy_kwargs") or {}).get("features_extractor_class", "FlattenExtractor"))
     if "FlattenExtractor" not in extractor:
@@ -103,11 +106,13 @@ def _check_kind(data: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> No
 
 def _linear(arrays: Mapping[str, np.ndarray], prefix: str) -> list[tuple[np.ndarray, np.ndarray]]:
     """Weights and biases under a prefix, in the order of the network."""
-    found = sorted(
-        {name.removeprefix(prefix).rpartition(".")[0] for name in arrays if name.startswith(prefix)},
-        key=lambda position: int(position or 0),
-    )
-    names = [prefix + (f"{position}." if position else "") for position in found]
+    found = {name.removeprefix(prefix).rpartition(".")[0] for name in arrays if name.startswith(prefix)}
+    if not all(position.isdecimal() or position == "" for position in found):
+        raise _UnsupportedError(f"'{prefix.rstrip('.')}' is not a plain sequence of layers")
+    names = [
+        prefix + (f"{position}." if position else "")
+        for position in sorted(found, key=lambda position: int(position or 0))
+    ]
     layers = [(arrays[f"{name}weight"], arrays[f"{name}bias"]) for name in names]
     if any(weight.ndim != 2 for weight, _ in layers):
         raise _UnsupportedError(f"'{prefix.rstrip('.')}' has layers that are not linear")

@@ -172,7 +172,12 @@ def _setting(unread: dict[str, Any], name: str, size: int, source: str) -> np.nd
     allowed = [(), (1,)] if name in SCALARS else [(), (1,), (size,)]
     if value.shape not in allowed:
         raise InputError(f"{source}: '{name}' has shape {value.shape}, expected one of {allowed}")
-    if np.isnan(value).any() or (name == "action_scale" and not (np.isfinite(value) & (value != 0)).all()):
+    usable = ~np.isnan(value)
+    if name == "action_scale":
+        usable = np.isfinite(value) & (value != 0)
+    if name == "exploration":
+        usable = (value >= 0) & (value <= 1)
+    if not usable.all():
         raise InputError(f"{source}: '{name}' holds a value that cannot be used")
     return value.reshape(()) if name in SCALARS else value
 

@@ -1,0 +1,168 @@
+"""Files to Episodes, checked once at the border."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from vlbm.episodes import Episodes
+from vlbm.errors import InputError
+from vlbm.sources import minari, npz
+from vlbm.sources.check import Path as PathLike
+from vlbm.sources.columns import DELIMITERS, Columns
+from vlbm.sources.npz import save_npz
+
+__all__ = ["Columns", "is_data", "load", "save_npz"]
+
+KINDS = "HDF5 (D4RL), NPZ, Parquet, CSV and Minari directories"
+ENDINGS = {".hdf5": "HDF5", ".h5": "HDF5", ".npz": "NPZ", ".parquet": "Parquet"}
+
+
+def load(path: PathLike, *, choices: int | None = None, download: bool = False, **columns: Any) -> Episodes:
+    """Episodes from a file or directory, told apart by what is in it, not by its name.
+
+    `choices` says how many discrete actions there are. Tables (Parquet, CSV) also take the fields of
+    `Columns`, such as observation="sensor" or episode="run". `minari:ID` names a Minari data set,
+    which `download` may fetch.
+    """
+    kind = _kind(path)
+    if kind is None:
+        raise InputError(_why_not(path))
+    unknown = sorted(columns.keys() - {field.name for field in fields(Columns)})
+    if unknown:
+        raise InputError(
+            f"{path}: there is no option '{unknown[0]}'; options are choices, download and those of Columns"
+        )
+    if columns and kind != "table":
+        raise InputError(
+            f"{path}: {next(iter(columns))}= names columns of a table, but this is no table; leave it out"
+        )
+    if choices is not None and choices < 1:
+        raise InputError(
+            f"{path}: choices={choices} leaves no action; give how many discrete actions there are"
+        )
+    # The readers' libraries are slow to import, so each waits until it is needed.
+    if kind == "minari":
+        return minari.load(path, choices=choices, download=download)
+    if kind == "npz":
+        return npz.load(path, choices=choices)
+    if kind == "hdf5":
+        from vlbm.sources import d4rl
+
+        return d4rl.load(path, choices=choices)
+    from vlbm.sources import table
+
+    return table.load(path, Columns(**columns), choices=choices)
+
+
+def is_data(path: PathLike) -> bool:
+    """Whether a path looks like logged episodes rather than, say, a policy; reads almost nothing."""
+    kind = _kind(path)
+    if kind == "hdf5":
+        from vlbm.sources import d4rl
+
+        return d4rl.holds_steps(path)
+    if kind == "npz":
+        return npz.holds_steps(path)
+    return kind == "minari" or (kind == "table" and (_is_parquet(_head(path)) or _is_csv(_head(path))))
+
+
+def _kind(path: PathLike) -> str | None:
+    """Which reader the contents ask for."""
+    place = Path(path)
+    if str(path).startswith("minari:"):
+        return "minari"
+    if not place.exists():
+        return "minari" if minari.local(str(path)) else None
+    if place.is_dir() or place.name == "main_data.hdf5":
+        if minari.data_directory(place):
+            return "minari"
+        if place.is_dir():
+            return None
+    head = _head(path)
+    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+        return "hdf5"
+    if head.startswith(b"PK\x03\x04"):
+        return "npz" if _has_arrays(place) else None
+    if _is_parquet(head):
+        return "table"
+    return "table" if head and _is_text(head) and place.suffix.lower() not in ENDINGS else None
+
+
+def _why_not(path: PathLike) -> str:
+    """One sentence on why no reader takes the path."""
+    place = Path(path)
+    if not place.exists():
+        return f"{path}: there is no such file; check the path, or write minari:ID for a Minari data set"
+    if place.is_dir():
+        return f"{path}: is a directory without Minari's data/metadata.json; give a file or a Minari data set"
+    head = _head(path)
+    if not head:
+        return f"{path}: is empty; fetch or write it again"
+    ending = place.suffix.lower()
+    if _is_text(head):
+        pointer = head.startswith(b"version https://git-lfs")
+        what = (
+            "a Git LFS pointer (run: git lfs pull)"
+            if pointer
+            else "text, perhaps a web page or an error message"
+        )
+        return f"{path}: is named {ending} but holds {what}, not {ENDINGS.get(ending)}; fetch it again"
+    if head.startswith(b"\x1f\x8b"):
+        return f"{path}: is compressed with gzip; unpack it first"
+    if head.startswith(b"PK\x03\x04"):
+        return f"{path}: is a zip archive without NumPy arrays, not logged episodes; readable are {KINDS}"
+    if head.startswith(b"\x93NUMPY"):
+        return f"{path}: is a single NumPy array without a name; save all fields together with numpy.savez"
+    return f"{path}: is in no known format; readable are {KINDS}"
+
+
+def _head(path: PathLike) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(8192)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be opened ({error.strerror}); check the path and its permissions"
+        ) from error
+
+
+def _has_arrays(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith(".npy") for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        # A torn archive of that name goes to the reader, which says that it is torn.
+        return path.suffix.lower() == ".npz"
+
+
+def _is_parquet(head: bytes) -> bool:
+    return head.startswith(b"PAR1")
+
+
+def _is_text(head: bytes) -> bool:
+    # The head may end inside a character, which takes up to four bytes.
+    return b"\0" not in head and any(_decodes(head[: len(head) - cut]) for cut in range(4))
+
+
+def _decodes(text: bytes) -> bool:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_csv(head: bytes) -> bool:
+    """A line of at least three names over a line of as many cells, one of them a number."""
+    lines = head.decode("utf-8-sig", errors="replace").splitlines()
+    if len(lines) < 2:
+        return False
+    separator = max(DELIMITERS, key=lines[0].count)
+    names, cells = (line.split(separator) for line in lines[:2])
+    plausible = all(re.fullmatch(r'\s*"?[\w .:/+\[\]()-]*"?\s*', cell) for cell in names + cells)
+    numbers = any(re.fullmatch(r'\s*"?[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"?\s*', cell) for cell in cells)
+    return len(names) >= 3 and len(names) == len(cells) and plausible and numbers

@@ -68,7 +68,7 @@ def vectors(path: Path, name: str, shape: tuple[int, ...]) -> int:
     """One vector for each step: (n, size), or (n,) for size one; returns the size."""
     if len(shape) not in (1, 2) or shape[-1] == 0:
         raise InputError(
-            f"{path}: field '{name}' has shape {shape}; it must be (steps, size): flatten each row to a vector"
+            f"{path}: field '{name}' has shape {shape}; it must be (steps, size): make each row a vector"
         )
     return 1 if len(shape) == 1 else shape[1]
 
@@ -76,10 +76,10 @@ def vectors(path: Path, name: str, shape: tuple[int, ...]) -> int:
 def finite(
     path: Path,
     name: str,
-    values: Shaped[np.ndarray, "rows *size"],
+    values: Shaped[np.ndarray, "rows ..."],
     *,
     at: Sequence[int] | Int[np.ndarray, " rows"] | None = None,
-) -> Float[np.ndarray, "rows *size"]:
+) -> Float[np.ndarray, "rows ..."]:
     """The values in single precision, which models compute in, if all of them are finite there.
 
     `at` gives the row numbers to name in the message, where they are not 0, 1, 2, ...

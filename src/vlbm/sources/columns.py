@@ -14,13 +14,30 @@ USUAL = {
     "observation": ("observation", "observations", "obs", "state", "states", "s"),
     "action": ("action", "actions", "act", "a"),
     "reward": ("reward", "rewards", "rew", "r"),
-    "episode": ("episode", "episode_id", "episode_index", "ep", "trajectory", "trajectory_id", "traj", "traj_id"),
+    "episode": (
+        "episode",
+        "episode_id",
+        "episode_index",
+        "ep",
+        "trajectory",
+        "trajectory_id",
+        "traj",
+        "traj_id",
+    ),
     "step": ("step", "step_id", "step_index", "timestep", "time_step", "t", "time"),
     "terminated": ("terminated", "terminal", "terminals", "termination", "is_terminal", "done", "dones"),
     "truncated": ("truncated", "truncation", "timeout", "timeouts"),
     "log_prob": ("log_prob", "log_probs", "logp", "action_log_prob", "action_log_probs"),
-    "next_observation": ("next_observation", "next_observations", "next_obs", "next_state", "next_states", "next_s"),
+    "next_observation": (
+        "next_observation",
+        "next_observations",
+        "next_obs",
+        "next_state",
+        "next_states",
+        "next_s",
+    ),
 }
+DELIMITERS = ",;\t"
 VECTORS = ("observation", "action", "next_observation")
 REQUIRED = ("observation", "action", "reward")
 
@@ -91,7 +108,9 @@ def _matches(name: str, present: Sequence[str], *, family: bool, fold: bool = Fa
         return Found((exact[0],), single=True)
     if not family:
         return None
-    numbered = [(re.fullmatch(rf"{re.escape(name)}[_.\[-]?(\d+)\]?", column, case), column) for column in present]
+    numbered = [
+        (re.fullmatch(rf"{re.escape(name)}[_.\[-]?(\d+)\]?", column, case), column) for column in present
+    ]
     in_order = sorted((int(match[1]), column) for match, column in numbered if match)
     if in_order:
         return Found(tuple(column for _, column in in_order), single=False)

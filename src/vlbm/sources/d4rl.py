@@ -24,8 +24,13 @@ def load(path: check.Path, *, choices: int | None = None) -> Episodes:
             fields = {name: item for name, item in found.items() if isinstance(item, h5py.Dataset)}
             names = [f"{name}/" if isinstance(item, h5py.Group) else name for name, item in file.items()]
         if "episode_0/" in names:
-            raise InputError(f"{path}: is one part of a Minari data set; give the data set's directory instead")
+            raise InputError(
+                f"{path}: is one part of a Minari data set; give the data set's directory instead"
+            )
         check.present(path, names, REQUIRED)
+        empty = next((name for name, item in fields.items() if item.shape is None), None)
+        if empty is not None:
+            raise InputError(f"{path}: field '{empty}' is empty; fetch or write the file again")
         return assemble(path, fields, choices=choices)
 
 

@@ -82,7 +82,8 @@ def _member(path: check.Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarr
 def _fits(found: tuple[int, ...], expected: tuple[int | str, ...]) -> bool:
     """Equal shapes, where a word in `expected` stands for any size from 1."""
     return len(found) == len(expected) and all(
-        have > 0 if isinstance(want, str) else have == want for have, want in zip(found, expected, strict=True)
+        have > 0 if isinstance(want, str) else have == want
+        for have, want in zip(found, expected, strict=True)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,22 +16,46 @@ from jaxtyping import Bool, Float, Int, Shaped
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.sources import check
-from vlbm.sources.columns import Columns, Found
+from vlbm.sources.columns import DELIMITERS, Columns, Found
 from vlbm.sources.transitions import assemble
 
-DELIMITERS = ",;\t"
+
+class Arrangement(NamedTuple):
+    """The order of rows by episode and step (None where they stand so), and which are last in an episode."""
+
+    order: Int[np.ndarray, " rows"] | None
+    last: Bool[np.ndarray, " rows"]
+    gaps: int  # how often a step number is missing
+
+
+class ParquetTable:
+    """A Parquet file read one column at a time, so that it never stands in memory whole."""
+
+    def __init__(self, path: check.Path) -> None:
+        self._path = path
+        with check.reading(path, "Parquet"):
+            self._file = pyarrow.parquet.ParquetFile(path)
+            self.names: list[str] = list(self._file.schema_arrow.names)
+            self.num_rows: int = self._file.metadata.num_rows
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        with check.reading(self._path, "Parquet"):
+            return self._file.read(columns=[name]).column(name)
+
+
+Table: TypeAlias = pa.Table | ParquetTable
 
 
 def load(path: check.Path, columns: Columns | None = None, *, choices: int | None = None) -> Episodes:
     """Episodes of a table whose rows may stand in any order."""
-    parquet = _is_parquet(path)
-    present = _parquet_columns(path) if parquet else _csv_columns(path)
+    parquet = ParquetTable(path) if _is_parquet(path) else None
+    present = parquet.names if parquet else _csv_header(path)[1]
     found = (columns or Columns()).find(path, present)
-    wanted = list(dict.fromkeys(name for columns in found.values() for name in columns.names))
+    wanted = list(dict.fromkeys(name for role in found.values() for name in role.names))
     doubled = next((name for name in wanted if present.count(name) > 1), None)
     if doubled is not None:
         raise InputError(f"{path}: has two columns named '{doubled}'; give every column a name of its own")
-    table = _read_parquet(path, wanted) if parquet else _read_csv(path, wanted)
+    table = parquet or _read_csv(path, wanted)
     check.not_empty(path, table.num_rows)
 
     fields: dict[str, np.ndarray] = {
@@ -45,18 +69,18 @@ def load(path: check.Path, columns: Columns | None = None, *, choices: int | Non
     fields["actions"], choices = _actions(path, table, found["action"], choices)
 
     terminated, truncated = (_flags(path, table, found.get(role)) for role in ("terminated", "truncated"))
-    order, last = _episodes(path, table, found, terminated | truncated)
-    if order is not None:
-        fields = {name: values[order] for name, values in fields.items()}
-        terminated = terminated[order]
-    fields |= {"terminals": terminated, "timeouts": last & ~terminated}
-    return assemble(path, fields, choices=choices, notes=_notes(found))
+    rows = _arrange(path, table, found, terminated | truncated)
+    if rows.order is not None:
+        fields = {name: values[rows.order] for name, values in fields.items()}
+        terminated = terminated[rows.order]
+    fields |= {"terminals": terminated, "timeouts": rows.last & ~terminated}
+    return assemble(path, fields, choices=choices, notes=_notes(found, rows))
 
 
-def _episodes(
-    path: check.Path, table: pa.Table, found: dict[str, Found], ended: Bool[np.ndarray, " rows"]
-) -> tuple[Int[np.ndarray, " rows"] | None, Bool[np.ndarray, " rows"]]:
-    """The order of rows by episode and step (None where they stand so already), and each episode's last row."""
+def _arrange(
+    path: check.Path, table: Table, found: dict[str, Found], ended: Bool[np.ndarray, " rows"]
+) -> Arrangement:
+    """Rows by episode and step, each step once, no episode longer than its end."""
     step = _steps(path, table, found["step"].names[0]) if "step" in found else None
     if "episode" not in found:
         # File order; an episode begins after an end, and where the step number falls back.
@@ -64,7 +88,8 @@ def _episodes(
         begins[1:] = ended[:-1]
         if step is not None:
             begins[1:] |= step[1:] <= step[:-1]
-        return None, np.append(begins[1:], True)
+        last = np.append(begins[1:], True)
+        return Arrangement(None, last, _gaps(step, last))
 
     name = found["episode"].names[0]
     code, labels = _codes(path, table, name)
@@ -72,32 +97,40 @@ def _episodes(
     code, ended = code[order], ended[order]
     last = np.append(code[1:] != code[:-1], True)
     if step is not None:
-        twice = ~last[:-1] & (step[order][1:] == step[order][:-1])
+        step = step[order]
+        twice = ~last[:-1] & (step[1:] == step[:-1])
         if twice.any():
             row = int(np.argmax(twice))
             raise InputError(
-                f"{path}: episode {labels[code[row]]!r} has two rows with step {step[order[row]]} "
-                f"(rows {order[row]} and {order[row + 1]}, counting from 0); every step of an episode has one row"
+                f"{path}: episode {labels[code[row]]!r} has step {step[row]} twice "
+                f"(rows {order[row]} and {order[row + 1]}, counting from 0); keep one of them"
             )
     early = ended & ~last
     if early.any():
         row = int(np.argmax(early))
         raise InputError(
-            f"{path}: episode {labels[code[row]]!r} goes on after its end in row {order[row]} (counting from 0); "
-            f"give each episode an id of its own in '{name}', or a step column that puts the rows in order"
+            f"{path}: episode {labels[code[row]]!r} goes on after its end in row {order[row]} "
+            f"(counting from 0); give each episode an id of its own in '{name}', or put its rows in order"
         )
     in_order = bool((order[1:] > order[:-1]).all())
-    return None if in_order else order, last
+    return Arrangement(None if in_order else order, last, _gaps(step, last))
 
 
-def _notes(found: dict[str, Found]) -> tuple[str, ...]:
-    """What the missing columns leave open."""
+def _gaps(step: Shaped[np.ndarray, " rows"] | None, last: Bool[np.ndarray, " rows"]) -> int:
+    """How often a step number is left out; times of the clock have no such gaps."""
+    if step is None or step.dtype.kind not in "iu":
+        return 0
+    return int((~last[:-1] & (np.diff(step) != 1)).sum())
+
+
+def _notes(found: dict[str, Found], rows: Arrangement) -> tuple[str, ...]:
+    """What missing columns and rows leave open."""
     notes = []
     if "episode" not in found and "step" not in found:
         cuts = [found[role].names[0] for role in ("terminated", "truncated") if role in found]
         where = " and ".join(f"'{name}'" for name in cuts)
         notes.append(
-            f"no episode column: rows are read in order, and episodes end where {where} says so"
+            f"no episode column: rows are read in order, and episodes end by {where}"
             if cuts
             else "no episode column: the whole file is read as one episode"
         )
@@ -105,11 +138,14 @@ def _notes(found: dict[str, Found]) -> tuple[str, ...]:
         notes.append("no column says which episodes terminated: all are read as cut off by a time limit")
     elif found["terminated"].names[0].lower() in ("done", "dones") and "truncated" not in found:
         notes.append(f"'{found['terminated'].names[0]}' is read as termination, not as a time limit")
+    if rows.gaps:
+        name = found["step"].names[0]
+        notes.append(f"'{name}' leaves out numbers in {rows.gaps} places: steps are read as consecutive")
     return tuple(notes)
 
 
 def _actions(
-    path: check.Path, table: pa.Table, found: Found, choices: int | None
+    path: check.Path, table: Table, found: Found, choices: int | None
 ) -> tuple[np.ndarray, int | None]:
     kind = table.column(found.names[0]).type
     whole = found.single and (pa.types.is_integer(kind) or pa.types.is_boolean(kind))
@@ -118,7 +154,7 @@ def _actions(
     return _vectors(path, table, found), choices
 
 
-def _vectors(path: check.Path, table: pa.Table, found: Found) -> Float[np.ndarray, "rows size"]:
+def _vectors(path: check.Path, table: Table, found: Found) -> Float[np.ndarray, "rows size"]:
     """Columns side by side, or the lists of a single column."""
     if len(found.names) == 1 and _is_list(table.column(found.names[0]).type):
         return _lists(path, table, found.names[0])
@@ -128,7 +164,7 @@ def _vectors(path: check.Path, table: pa.Table, found: Found) -> Float[np.ndarra
     return values
 
 
-def _lists(path: check.Path, table: pa.Table, name: str) -> Float[np.ndarray, "rows size"]:
+def _lists(path: check.Path, table: Table, name: str) -> Float[np.ndarray, "rows size"]:
     column = _filled(path, table, name)
     lengths = pc.list_value_length(column).to_numpy()
     if (lengths != lengths[0]).any() or lengths[0] == 0:
@@ -141,24 +177,29 @@ def _lists(path: check.Path, table: pa.Table, name: str) -> Float[np.ndarray, "r
     return _numbers(path, flat, name, per_row=int(lengths[0])).reshape(len(lengths), -1)
 
 
-def _numbers(path: check.Path, table: pa.Table, name: str, *, per_row: int = 1) -> Float[np.ndarray, " rows"]:
+def _numbers(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> Float[np.ndarray, " rows"]:
     values = _plain(path, table, name, per_row=per_row)
     return check.finite(path, name, values, at=np.arange(len(values)) // per_row)
 
 
-def _flags(path: check.Path, table: pa.Table, found: Found | None) -> Bool[np.ndarray, " rows"]:
+def _flags(path: check.Path, table: Table, found: Found | None) -> Bool[np.ndarray, " rows"]:
     if found is None:
         return np.zeros(table.num_rows, bool)
     return check.flags(path, found.names[0], _plain(path, table, found.names[0]))
 
 
-def _steps(path: check.Path, table: pa.Table, name: str) -> Shaped[np.ndarray, " rows"]:
+def _steps(path: check.Path, table: Table, name: str) -> Shaped[np.ndarray, " rows"]:
     """Step numbers, or times: anything with an order that is not text."""
     column = _filled(path, table, name)
-    return column.to_numpy() if pa.types.is_temporal(column.type) else _plain(path, table, name)
+    if pa.types.is_temporal(column.type):
+        return column.to_numpy()
+    values = _plain(path, table, name)
+    # Only checked: single precision would make clock times equal.
+    check.finite(path, name, values)
+    return values
 
 
-def _codes(path: check.Path, table: pa.Table, name: str) -> tuple[Int[np.ndarray, " rows"], list]:
+def _codes(path: check.Path, table: Table, name: str) -> tuple[Int[np.ndarray, " rows"], list]:
     """Each row's episode as a number in the order of the ids, and the ids."""
     column = _filled(path, table, name).combine_chunks().dictionary_encode()
     labels = column.dictionary
@@ -168,22 +209,26 @@ def _codes(path: check.Path, table: pa.Table, name: str) -> tuple[Int[np.ndarray
     return rank[column.indices.to_numpy()], labels.take(order).to_pylist()
 
 
-def _plain(path: check.Path, table: pa.Table, name: str, *, per_row: int = 1) -> Shaped[np.ndarray, " rows"]:
+def _plain(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> Shaped[np.ndarray, " rows"]:
     """A column of numbers or flags as an array."""
     column = _filled(path, table, name, per_row=per_row)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
+    if not (
+        pa.types.is_integer(column.type)
+        or pa.types.is_floating(column.type)
+        or pa.types.is_boolean(column.type)
+    ):
         values = column.to_pylist()
         row = next((row for row, value in enumerate(values) if not _is_number(value)), 0)
         raise InputError(
-            f"{path}: column '{name}' has type {column.type} and holds {values[row]!r} in row {row // per_row} "
-            "(rows count from 0); it must hold numbers"
+            f"{path}: column '{name}' has type {column.type} and holds {values[row]!r} "
+            f"in row {row // per_row} (rows count from 0); it must hold numbers"
         )
     return column.to_numpy()
 
 
-def _filled(path: check.Path, table: pa.Table, name: str, *, per_row: int = 1) -> pa.ChunkedArray:
+def _filled(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> pa.ChunkedArray:
     """A column without gaps."""
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
@@ -214,27 +259,21 @@ def _is_parquet(path: check.Path) -> bool:
         return file.read(4) == b"PAR1"
 
 
-def _parquet_columns(path: check.Path) -> list[str]:
-    with check.reading(path, "Parquet"):
-        return list(pyarrow.parquet.read_schema(path).names)
-
-
-def _read_parquet(path: check.Path, names: Sequence[str]) -> pa.Table:
-    with check.reading(path, "Parquet"):
-        return pyarrow.parquet.ParquetFile(path).read(columns=list(names))
-
-
-def _csv_columns(path: check.Path) -> list[str]:
+def _csv_header(path: check.Path) -> tuple[str, list[str]]:
+    """The character between columns, and their names."""
     with check.reading(path, "CSV"), open(path, encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-        file.seek(0)
-        return [name.strip() for name in next(csv.reader(file, delimiter=delimiter(first)), [])]
+        line = file.readline()
+        delimiter = max(DELIMITERS, key=line.count)
+        return delimiter, [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
 
 
 def _read_csv(path: check.Path, names: Sequence[str]) -> pa.Table:
-    ...
-
-
-def delimiter(line: str) -> str:
-    """The character that separates the columns of a header line."""
-    return max(DELIMITERS, key=line.count)
+    delimiter, present = _csv_header(path)
+    with check.reading(path, "CSV"):
+        return pyarrow.csv.read_csv(
+            path,
+            # Our own reading of the header, so that blanks around a name do not matter.
+            read_options=pyarrow.csv.ReadOptions(column_names=present, skip_rows=1),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
+            convert_options=pyarrow.csv.ConvertOptions(include_columns=list(names)),
+        )

@@ -40,7 +40,7 @@ def assemble(
 
     Reads block by block straight into place, so that an HDF5 file never stands in memory twice.
     """
-    count = _check_shapes(path, fields)
+    _check_shapes(path, fields)
     terminal = check.flags(path, "terminals", _column(path, fields["terminals"]))
     timeout, assumed = _timeouts(path, fields, terminal)
     ended = terminal | timeout
@@ -69,11 +69,11 @@ def assemble(
         if log_prob is None
         else _chosen(check.finite(path, log_prob, _column(path, fields[log_prob])), cut.keep_step),
         choices=choices,
-        notes=(*notes, *assumed, *(() if known else _unknown_final(np.diff(end, prepend=-1), cut))),
+        notes=(*notes, *assumed, *(() if known else _unknown_finals(cut))),
     )
 
 
-def _check_shapes(path: check.Path, fields: Mapping[str, Rows]) -> int:
+def _check_shapes(path: check.Path, fields: Mapping[str, Rows]) -> None:
     for name, values in fields.items():
         check.numeric(path, name, values.dtype)
         if name in ("rewards", "terminals", "timeouts", *LOG_PROB):
@@ -91,7 +91,6 @@ def _check_shapes(path: check.Path, fields: Mapping[str, Rows]) -> int:
                 f"{path}: field 'next_observations' has {following} numbers in each row, but "
                 f"'observations' has {size}; both must describe the same observation"
             )
-    return count
 
 
 def _timeouts(
@@ -103,8 +102,10 @@ def _timeouts(
     if "next_observations" in fields:
         jump = _jumps(path, fields) & ~terminal
         if jump.any():
-            note = f"no 'timeouts': {jump.sum()} episodes are cut where the row below does not continue them"
-            return jump, (note,)
+            where = f"({jump.sum()} of {len(jump)} steps)"
+            return jump, (
+                f"no 'timeouts': episodes are cut where the next row does not go on from them {where}",
+            )
     note = "no 'timeouts': episodes end only where 'terminals' says so, and where the file ends"
     if not terminal.any():
         note = "no 'timeouts' and no step with 'terminals': the whole file is read as one episode"
@@ -119,11 +120,14 @@ def _jumps(path: check.Path, fields: Mapping[str, Rows]) -> Bool[np.ndarray, " r
         stop = min(start + len(following), count - 1)
         below = _slice(path, fields["observations"], start + 1, stop + 1)
         below = check.finite(path, "observations", below, at=range(start + 1, stop + 1))
-        jump[start:stop] = (below.reshape(stop - start, -1) != following[: stop - start]).any(axis=1)
+        following = following[: stop - start]
+        jump[start:stop] = (below.reshape(following.shape) != following).any(axis=1)
     return jump
 
 
-def _cut(end: Int[np.ndarray, " recorded"], terminated: Bool[np.ndarray, " recorded"], *, final_known: bool) -> Cut:
+def _cut(
+    end: Int[np.ndarray, " recorded"], terminated: Bool[np.ndarray, " recorded"], *, final_known: bool
+) -> Cut:
     """Place every observation; without the one that follows an episode's last step, that step may go."""
     recorded = np.diff(end, prepend=-1)
     # A step whose outcome nobody recorded teaches nothing, so its observation becomes the final one.
@@ -187,21 +191,17 @@ def _actions(
     return action, None
 
 
-def _unknown_final(recorded: Int[np.ndarray, " recorded"], cut: Cut) -> tuple[str, ...]:
+def _unknown_finals(cut: Cut) -> tuple[str, ...]:
     """What was assumed because next observations were not recorded."""
-    repeated = int(cut.terminated.sum())
-    lost = int((cut.length == 0).sum())
-    shortened = len(recorded) - repeated - lost
-    said = (
-        (repeated, "repeat their last observation as the final one"),
-        (shortened, "lost their last step, whose outcome is unknown"),
-        (lost, "of a single step with an unknown outcome are left out"),
-    )
-    kinds = ("terminated", "cut-off", "cut-off")
+    counts = {
+        "terminated episodes repeat their last observation as the final one": cut.terminated,
+        "cut-off episodes lose their last step, whose outcome is unknown": ~cut.terminated & (cut.length > 0),
+        "cut-off episodes of a single step are left out": cut.length == 0,
+    }
     return tuple(
-        f"no next observations: {count} {kind} episode{'s' if count > 1 else ''} {what}"
-        for kind, (count, what) in zip(kinds, said, strict=True)
-        if count
+        f"no next observations: {what} ({affected.sum()} of {len(affected)} episodes)"
+        for what, affected in counts.items()
+        if affected.any()
     )
 
 
@@ -209,11 +209,11 @@ def _column(path: check.Path, values: Rows) -> Shaped[np.ndarray, " rows"]:
     return _slice(path, values, 0, values.shape[0]).reshape(-1)
 
 
-def _chosen(values: Shaped[np.ndarray, "rows *size"], keep: Bool[np.ndarray, " rows"]) -> np.ndarray:
+def _chosen(values: Shaped[np.ndarray, "rows ..."], keep: Bool[np.ndarray, " rows"]) -> np.ndarray:
     return values if keep.all() else values[keep]
 
 
-def _slice(path: check.Path, values: Rows, start: int, stop: int) -> Shaped[np.ndarray, "rows *size"]:
+def _slice(path: check.Path, values: Rows, start: int, stop: int) -> Shaped[np.ndarray, "rows ..."]:
     # Arrays cannot fail here; a damaged HDF5 file shows itself only when its chunks are unpacked.
     with check.reading(path, "HDF5"):
         return np.asarray(values[start:stop])
@@ -229,7 +229,9 @@ def _spans(values: Rows) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, count)
 
 
-def _blocks(path: check.Path, name: str, values: Rows) -> Iterator[tuple[int, Float[np.ndarray, "block size"]]]:
+def _blocks(
+    path: check.Path, name: str, values: Rows
+) -> Iterator[tuple[int, Float[np.ndarray, "block size"]]]:
     """First row and checked contents of each block, as vectors."""
     for start, stop in _spans(values):
         block = check.finite(path, name, _slice(path, values, start, stop), at=range(start, stop))

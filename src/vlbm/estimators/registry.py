@@ -1,0 +1,79 @@
+"""Methods by name, and settings from text."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import types
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from vlbm.errors import InputError
+from vlbm.estimators.vlbm import PRESETS, VARIANTS, VLBM
+from vlbm.estimators.world_model import WorldEvaluator
+
+
+def make_estimator(method: str = "vlbm", preset: str = "default", settings: Sequence[str] = ()) -> VLBM:
+    """A method by name with a preset's settings, changed by 'key=value' texts."""
+    if method not in VARIANTS:
+        raise InputError(f"unknown method '{method}'; there are {', '.join(VARIANTS)}")
+    if preset not in PRESETS:
+        raise InputError(f"unknown preset '{preset}'; there are {', '.join(PRESETS)}")
+    return VLBM(**{**PRESETS[preset], **VARIANTS[method], **parse_settings(VLBM, settings)})
+
+
+def load_model(directory: str | Path) -> WorldEvaluator:
+    """A fitted model that was saved to a directory."""
+    if not Path(directory).is_dir():
+        raise InputError(f"{directory}: there is no such directory; a saved model is a directory")
+    return WorldEvaluator.load(directory, VLBM)
+
+
+def parse_settings(settings_type: type, assignments: Sequence[str]) -> dict[str, Any]:
+    """'key=value' texts as settings, checked against the types of the fields."""
+    hints = get_type_hints(settings_type)
+    names = [field.name for field in fields(settings_type)]
+    parsed = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise InputError(f"setting '{assignment}': expected key=value")
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(names)}"
+            raise InputError(f"unknown setting '{name}'; {hint}")
+        parsed[name] = _parse(name, text, hints[name])
+    return parsed
+
+
+def _parse(name: str, text: str, hint: Any) -> Any:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        value = {"true": True, "false": False, "none": None}.get(text.lower(), text)
+    for option in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
+        if get_origin(option) is Literal and value in get_args(option):
+            return value
+        if option is type(None) and value is None:
+            return None
+        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if option in (int, bool, str) and type(value) is option:
+            return value
+        if get_origin(option) is tuple:
+            items = value if isinstance(value, tuple | list) else (value,)
+            if all(type(item) is int for item in items):
+                return tuple(items)
+    raise InputError(f"setting {name}={text}: expected {_described(hint)}")
+
+
+def _described(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " or ".join(map(str, get_args(hint)))
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_described(option) for option in get_args(hint))
+    if get_origin(hint) is tuple:
+        return "whole numbers separated by commas"
+    return {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}.get(hint, "a text")

@@ -1,0 +1,99 @@
+"""Policies that are Python functions or objects."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from vlbm.errors import InputError
+from vlbm.policies import FunctionPolicy, Policy, as_policy, has_log_prob, load_policy
+
+SOURCE = """
+import numpy as np
+
+def act(observations):
+    return observations[:, :2] * 2
+
+class Agent:
+    observation_size = 3
+    action_size = 2
+
+    def mean(self, observation):
+        return observation[:, :2]
+
+    def sample(self, observation, *, key):
+        return observation[:, :2] + 1
+
+class Holder:
+    agent = Agent()
+
+agent = Agent()
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module in the current folder, under a name no other test uses."""
+    name = f"module_of_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(SOURCE)
+    (tmp_path / f"{name}_broken.py").write_text("import numpy as np\n1 / 0\n")
+    (tmp_path / f"{name}_lacking.py").write_text("import a_module_that_is_nowhere\n")
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def test_a_function_in_the_current_folder_acts(module, observation):
+    policy = load_policy(f"{module}:act")
+    assert isinstance(policy, Policy)
+    assert policy.observation_size is None
+    np.testing.assert_array_equal(policy.mean(observation), observation[:, :2] * 2)
+    np.testing.assert_array_equal(policy.sample(observation, key=jax.random.key(0)), policy.mean(observation))
+
+
+@pytest.mark.parametrize("name", ["agent", "Holder.agent"])
+def test_an_object_with_mean_and_sample_is_a_policy_as_it_is(module, observation, name):
+    policy = load_policy(f"{module}:{name}")
+    assert policy.observation_size == 3
+    np.testing.assert_array_equal(policy.sample(observation, key=jax.random.key(0)), observation[:, :2] + 1)
+
+
+@pytest.mark.parametrize(
+    ("specification", "message"),
+    [
+        ("{}:missing", "has no attribute 'missing'"),
+        ("{}:number", "is a int; a policy is a function"),
+        ("{}:Agent", "is the class Agent; give an instance"),
+        ("{}_broken:act", "importing it failed with ZeroDivisionError"),
+        ("{}_lacking:act", "no module 'a_module_that_is_nowhere'"),
+        ("nowhere_at_all:act", "no module 'nowhere_at_all'"),
+    ],
+)
+def test_what_cannot_be_imported_is_said(module, specification, message):
+    with pytest.raises(InputError, match=message):
+        load_policy(specification.format(module))
+
+
+def test_an_object_without_sizes_is_completed(observation):
+    class Bare:
+        def mean(self, observation):
+            return observation[:, :1]
+
+        def sample(self, observation, *, key):
+            return observation[:, 1:2]
+
+        def log_prob(self, observation, action):
+            return np.zeros(len(observation))
+
+    policy = as_policy(Bare())
+    assert isinstance(policy, Policy)
+    assert policy.observation_size is None
+    assert has_log_prob(policy)
+    assert not has_log_prob(FunctionPolicy(lambda rows: rows))
+    np.testing.assert_array_equal(policy.sample(observation, key=jax.random.key(0)), observation[:, 1:2])
+
+
+def test_a_policy_stays_itself(make_policy):
+    policy = make_policy()
+    assert as_policy(policy) is policy
