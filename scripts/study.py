@@ -42,7 +42,7 @@ def main() -> None:
     policies = vlbm.load_policies(arguments.policies)
     truth_of = json.loads(arguments.truth.read_text())
     truth = np.array([truth_of[name]["discounted"] for name in policies])
-    estimator = vlbm.make_estimator(arguments.method, arguments.preset, getattr(arguments, "set"))
+    estimator = vlbm.make_estimator(arguments.method, arguments.preset, arguments.set)
     progress = silent if arguments.quiet else TerminalProgress()
     for seed in arguments.seeds:
         fitted = estimator.fit(episodes, seed=seed, progress=progress)
@@ -58,7 +58,7 @@ def main() -> None:
                 "data": Path(arguments.data).stem,
                 "label": arguments.label,
                 "method": arguments.method,
-                "settings": getattr(arguments, "set"),
+                "settings": arguments.set,
                 "imagine": variation,
                 "seed": seed,
                 "rank": float(spearmanr(truth, estimates.values).statistic),

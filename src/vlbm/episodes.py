@@ -92,8 +92,9 @@ class Episodes:
         return np.bincount(self.episode_of_step, weights=weighted, minlength=self.count)
 
     def select(self, episodes: Sequence[int] | Int[np.ndarray, " chosen"]) -> Episodes:
-        """The chosen episodes, in the order given."""
-        chosen = np.asarray(episodes, dtype=np.int64)
+        """The chosen episodes, in the order given; a mask chooses where it is True."""
+        chosen = np.asarray(episodes)
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         length = self.length[chosen]
         step = _ranges(self.first_step[chosen], length)
         return replace(

@@ -1,4 +1,4 @@
-"""Layers that take whole batches: linear, normalisation, MLP, LSTM and the heads that end in a distribution."""
+"""Layers that take whole batches: linear, normalisation, MLP, LSTM, and heads that end in a distribution."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ class Identity(eqx.Module):
 
 
 def make_normalisation(kind: NormalisationKind, size: int) -> LayerNorm | BatchNorm | Identity:
-    return {"none": lambda _: Identity(), "layer": LayerNorm, "batch": BatchNorm}[kind](size)
+    if kind == "none":
+        return Identity()
+    return LayerNorm(size) if kind == "layer" else BatchNorm(size)
 
 
 class MLP(eqx.Module):
@@ -149,7 +151,10 @@ class GaussianHead(eqx.Module):
         self.floor = floor
 
     def __call__(self, features: Float[Array, "*batch inputs"]) -> Normal:
-        mean, spread = jnp.split(self.linear(features), 2, axis=-1)
+        return self.distribution(self.linear(features))
+
+    def distribution(self, outputs: Float[Array, "*batch twice_outputs"]) -> Normal:
+        mean, spread = jnp.split(outputs, 2, axis=-1)
         return Normal(mean, jax.nn.softplus(spread) + self.floor)
 
 
@@ -202,7 +207,10 @@ class LSTM(eqx.Module):
 
     def step(self, state: LSTMState, projected: Array, *feedback: Array) -> LSTMState:
         recurrent = jnp.concatenate([state.hidden, *feedback], axis=-1) if feedback else state.hidden
-        gates = projected + recurrent @ self.recurrent.weight
+        return self.gated(state, projected + recurrent @ self.recurrent.weight)
+
+    @staticmethod
+    def gated(state: LSTMState, gates: Float[Array, "*batch gates"]) -> LSTMState:
         enter, forget, candidate, leave = jnp.split(gates, 4, axis=-1)
         cell = jax.nn.sigmoid(forget) * state.cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
         return LSTMState(jax.nn.sigmoid(leave) * jnp.tanh(cell), cell)

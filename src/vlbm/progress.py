@@ -60,12 +60,15 @@ class TerminalProgress(Progress):
         with Bars(*columns, console=self.console, refresh_per_second=4) as bars:
             task = bars.add_task(title or self.title, total=total, completed=done, terms="")
 
+            shown = {"validation": float("nan")}
+
             def report(done: int, terms: dict[str, float] | None) -> None:
-                if terms is None:
-                    bars.update(task, completed=done)
-                else:
-                    text = "  ".join(f"{name} {value:.3g}" for name, value in terms.items() if value)
+                if terms is not None:
+                    shown.update(terms)  # the last validation stays in view between two of them
+                    text = "  ".join(f"{name} {value:.3g}" for name, value in shown.items() if value)
                     bars.update(task, completed=done, terms=text)
+                else:
+                    bars.update(task, completed=done)
 
             yield report
 

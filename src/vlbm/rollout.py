@@ -15,6 +15,7 @@ from vlbm.episodes import Episodes, from_padded
 from vlbm.errors import InputError
 from vlbm.models.base import World
 from vlbm.policies.base import Policy, TracedPolicy
+from vlbm.policies.checks import check_actions
 from vlbm.progress import Progress, silent
 
 Actions = Literal["mean", "sample"]
@@ -187,17 +188,13 @@ def _host_stretch(world: World, policies: Mapping[str, Policy], actions: Actions
 def _act(
     name: str, policy: Policy, seen: np.ndarray, world: World, actions: Actions, key: PRNGKeyArray
 ) -> np.ndarray:
-    action = np.asarray(policy.mean(seen) if actions == "mean" else policy.sample(seen, key=key))
-    if world.choices is not None:
-        expected, dtype = seen.shape[:1], np.int32
-    else:
-        expected, dtype = (len(seen), world.action.mean.shape[0]), np.float32
-    if action.shape != expected:
-        raise InputError(
-            f"policy '{name}': for observations of shape {seen.shape} it returned actions of shape "
-            f"{action.shape}, expected {expected}"
-        )
-    return action.astype(dtype)
+    return check_actions(
+        name,
+        policy.mean(seen) if actions == "mean" else policy.sample(seen, key=key),
+        batch=len(seen),
+        action_size=world.action.mean.shape[0],
+        discrete=world.choices is not None,
+    )
 
 
 def _keys(key: PRNGKeyArray, time: Array) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:

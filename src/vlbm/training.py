@@ -13,13 +13,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import PRNGKeyArray, Scalar
+from jaxtyping import Array, PRNGKeyArray, Scalar
 
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.progress import Progress, silent
 from vlbm.storage import load_tree, read_information, save_tree
 
 Model = TypeVar("Model")
+
+STRIDE = 10  # steps per compiled call
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,10 @@ class History:
     seconds: float = 0.0
     interrupted: bool = False
 
-    def record(self, step: int, score: float, terms: dict[str, float]) -> bool:
+    def record(self, step: int, values: dict[str, float]) -> bool:
         """Keep an entry; True if no earlier model validated better."""
-        self.entries.append({"step": step, "validation": score, **terms})
+        score = values["validation"]
+        self.entries.append({"step": step, **values})
         # The first model counts even when its score is not a number: there is no better one yet.
         better = score < self.best_score or len(self.entries) == 1
         if better:
@@ -120,10 +123,12 @@ def minimise(
         model, best, optimiser_state = (jax.tree.map(_on_device, part) for part in restored)
         history, first = History(**saved["history"]), saved["step"]
 
-    @eqx.filter_jit(donate="all-except-first")
-    def advance(fixed: tuple[Any, PRNGKeyArray], model: Model, optimiser_state: Any):
+    def step(index: Array, carry: tuple[Any, Any, Any], fixed: tuple[Any, PRNGKeyArray]):
+        model, optimiser_state, _ = carry
+        data, key = fixed
+
         def loss(model: Model) -> tuple[Scalar, Evaluated]:
-            evaluated = evaluate(model, *fixed)
+            evaluated = evaluate(model, data, jax.random.fold_in(key, index))
             return evaluated.loss, evaluated
 
         (_, evaluated), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(model)
@@ -131,6 +136,20 @@ def minimise(
             gradient, optimiser_state, eqx.filter(model, eqx.is_inexact_array)
         )
         return eqx.apply_updates(evaluated.model, updates), optimiser_state, evaluated.terms
+
+    # Several steps per call: the working memory of a step is then claimed once, not at every step.
+    @eqx.filter_jit(donate="all-except-first")
+    def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], model: Model, optimiser_state: Any):
+        *inputs, begin, end = fixed
+        carry = (model, optimiser_state, None)
+        terms = eqx.filter_eval_shape(step, begin, carry, inputs)[2]
+        carry = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))
+        arrays, static = eqx.partition(carry, eqx.is_array)
+
+        def body(index: Array, arrays: Any) -> Any:
+            return eqx.filter(step(index, eqx.combine(arrays, static), inputs), eqx.is_array)
+
+        return eqx.combine(jax.lax.fori_loop(begin, end, body, arrays), static)
 
     def save(step: int) -> None:
         if checkpoint is not None:
@@ -140,26 +159,23 @@ def minimise(
     # Buffers are donated to the compiled step: what the caller passed in must not be among them.
     model, optimiser_state = jax.tree.map(_copy, (model, optimiser_state))
     began = time.monotonic() - history.seconds
-    step = first
+    done = first
     with progress.task(total=schedule.steps, done=first) as report:
         try:
-            for step in range(first, schedule.steps):
-                model, optimiser_state, terms = advance(
-                    (data, jax.random.fold_in(key, step)), model, optimiser_state
-                )
-                done = step + 1
-                if done % schedule.validate_every == 0 or done == schedule.steps:
-                    values = {name: float(term) for name, term in terms.items()}
-                    _check_finite(values, done, schedule)
-                    if history.record(done, float(validate(model)), values):
+            while done < schedule.steps:
+                begin, validation = done, done - done % schedule.validate_every + schedule.validate_every
+                done = min(begin + STRIDE, validation, schedule.steps)
+                bounds = jnp.asarray(begin), jnp.asarray(done)
+                model, optimiser_state, terms = advance((data, key, *bounds), model, optimiser_state)
+                values = {name: float(term) for name, term in terms.items()}
+                _check_finite(values, done, schedule)
+                if done in (validation, schedule.steps):
+                    values["validation"] = float(validate(model))
+                    if history.record(done, values):
                         best = jax.tree.map(_copy, model)
                     history.seconds = time.monotonic() - began
                     save(done)
-                    report(done, {**values, "validation": history.entries[-1]["validation"]})
-                else:
-                    if step % 10 == 0:
-                        _check_finite({name: float(term) for name, term in terms.items()}, done, schedule)
-                    report(done, None)
+                report(done, values)
         except KeyboardInterrupt:
             history.interrupted = True
             if not history.entries:  # too early for any validation: what there is must do

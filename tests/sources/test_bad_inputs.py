@@ -152,7 +152,7 @@ FILE_CASES = [
         lambda path, fields: hdf5(
             path, without("observations")(fields) | {"observations/image": np.zeros(10)}
         ),
-        "field 'observations' is missing; the file has: actions, infos/, next_observations, observations/",
+        "field 'observations' is missing; .* next_observations, observations/, rewards, terminals, timeouts",
     ),
     ("data.txt", text(b"just some prose\n"), "no column looks like the observation"),
     ("data.txt", text(b"0.5,1,2\n0.25,0,1\n"), "the columns are: 0.5, 1, 2"),

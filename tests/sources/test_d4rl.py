@@ -94,9 +94,10 @@ def test_without_any_end_the_file_is_one_episode(tmp_path, fields):
     assert episodes.length.tolist() == [9]
     assert episodes.terminated.tolist() == [False]
     np.testing.assert_array_equal(episodes.observation, fields["observations"])
+    said = "no next observations: "
     assert episodes.notes == (
         "no 'timeouts' and no step with 'terminals': the whole file is read as one episode",
-        "no next observations: cut-off episodes lose their last step, whose outcome is unknown (1 of 1 episodes)",
+        said + "cut-off episodes lose their last step, whose outcome is unknown (1 of 1 episodes)",
     )
 
 
@@ -168,6 +169,45 @@ def test_choices_makes_whole_floats_discrete(tmp_path, fields):
     episodes = load(path, choices=3)
     assert episodes.choices == 3
     assert episodes.action.dtype == np.int32
+
+
+def one_by_one(fields, *, known):
+    """Observations and lengths by a plain loop over steps: slow, and plainly right."""
+    observation, length, current = [], [], []
+    for row in range(len(fields["rewards"])):
+        current.append(fields["observations"][row])
+        if fields["terminals"][row] or fields["timeouts"][row] or row == len(fields["rewards"]) - 1:
+            if known:
+                current.append(fields["next_observations"][row])
+            elif fields["terminals"][row]:
+                current.append(current[-1])
+            if len(current) > 1:
+                observation += current
+                length.append(len(current) - 1)
+            current = []
+    return np.array(observation), length
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("seed", range(10))
+def test_placing_agrees_with_a_plain_loop(seed, known, tmp_path, monkeypatch):
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr("vlbm.sources.transitions.BLOCK_ROWS", int(rng.integers(1, 20)))
+    fields = {
+        "observations": rng.normal(size=(50, 2)).astype(np.float32),
+        "next_observations": rng.normal(size=(50, 2)).astype(np.float32),
+        "actions": rng.normal(size=(50, 1)),
+        "rewards": rng.normal(size=50),
+        "terminals": rng.random(50) < 0.2,
+        "timeouts": rng.random(50) < 0.3,
+    }
+    observation, length = one_by_one(fields, known=known)
+    if not known:
+        del fields["next_observations"]
+    episodes = load(write(tmp_path / "data.hdf5", fields))
+    assert episodes.length.tolist() == length
+    np.testing.assert_array_equal(episodes.observation, observation)
+    assert len(episodes.action) == len(episodes.reward) == sum(length)
 
 
 def test_half_a_million_steps_load_fast_and_once(tmp_path):

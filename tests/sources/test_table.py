@@ -221,7 +221,11 @@ def test_other_delimiters_blanks_and_byte_order_marks_do_not_matter(
             r"no column looks like the reward \(reward, rewards, rew, r\); .* Say which with reward=",
         ),
         ({"obs_0": None, "obs_1": None}, {}, "no column looks like the observation"),
-        ({}, {"reward": "score"}, "has no column 'score' for reward; the columns are: episode, step, obs_0"),
+        (
+            {},
+            {"reward": "score"},
+            "has no column 'score' for reward: name one; the columns are: episode, step, obs_0",
+        ),
         ({}, {"observation": ["obs_0", "obs_7"]}, "has no column 'obs_7' for observation"),
         ({"next_obs_1": None}, {}, "'next_observations' has 1 numbers in each row, but 'observations' has 2"),
         ({"obs_1": np.array(["x"] * 10)}, {}, "column 'obs_1' has type string and holds 'x' in row 0"),
@@ -265,7 +269,7 @@ def test_a_torn_parquet_file_is_refused(write, columns):
 
 def test_a_row_with_too_few_cells_is_refused(tmp_path):
     (tmp_path / "table.csv").write_text("obs,action,reward\n1,2,3\n1,2\n")
-    with pytest.raises(InputError, match="cannot be read as CSV .*Expected 3 columns, got 2"):
+    with pytest.raises(InputError, match=r"cannot be read as CSV .*Expected 3 columns, got 2"):
         load(tmp_path / "table.csv")
 
 

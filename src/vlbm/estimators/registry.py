@@ -54,8 +54,8 @@ def _parse(name: str, text: str, hint: Any) -> Any:
     except (ValueError, SyntaxError):
         value = {"true": True, "false": False, "none": None}.get(text.lower(), text)
     for option in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
-        if get_origin(option) is Literal and value in get_args(option):
-            return value
+        if get_origin(option) is Literal and text in get_args(option):
+            return text
         if option is type(None) and value is None:
             return None
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -76,4 +76,6 @@ def _described(hint: Any) -> str:
         return " or ".join(_described(option) for option in get_args(hint))
     if get_origin(hint) is tuple:
         return "whole numbers separated by commas"
-    return {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}.get(hint, "a text")
+    return {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}.get(
+        hint, "a text"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -226,15 +226,23 @@ class VLBM:
         return self.standardise_actions and not episodes.discrete
 
     def _assemble(self, sizes: Architecture, *, key: PRNGKeyArray, **fields: Any) -> BranchingModel:
-        encoder_key, decoder_key = jax.random.split(key)
         encoders = 1 if self.shared_encoder else self.branches
+
+        # One compiled program: drawing weights layer by layer would compile dozens of small ones.
+        @eqx.filter_jit
+        def networks(key: PRNGKeyArray) -> tuple[Encoder, Decoder]:
+            encoder_key, decoder_key = jax.random.split(key)
+            return (
+                eqx.filter_vmap(lambda key: Encoder(sizes, key=key))(jax.random.split(encoder_key, encoders)),
+                eqx.filter_vmap(lambda key: Decoder(sizes, key=key))(
+                    jax.random.split(decoder_key, self.branches)
+                ),
+            )
+
+        encoder, decoder = networks(key)
         return BranchingModel(
-            encoder=eqx.filter_vmap(lambda key: Encoder(sizes, key=key))(
-                jax.random.split(encoder_key, encoders)
-            ),
-            decoder=eqx.filter_vmap(lambda key: Decoder(sizes, key=key))(
-                jax.random.split(decoder_key, self.branches)
-            ),
+            encoder=encoder,
+            decoder=decoder,
             weight_root=jnp.ones(self.branches),
             shared_encoder=self.shared_encoder,
             window=self.window,
@@ -295,10 +303,3 @@ def _check_settings(settings: VLBM) -> None:
         raise InputError(f"setting held_out={settings.held_out}: must lie between 0 and 1")
     if not settings.learning_rate > 0 or not np.isfinite(settings.learning_rate):
         raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
-
-
-def settings_of(estimator: VLBM) -> dict[str, Any]:
-    """As JSON takes them."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(estimator).items()
-    }

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vlbm.distributions import Bernoulli, Normal
 from vlbm.networks import LSTM, MLP, BernoulliHead, GaussianHead, Linear, LSTMState, NormalisationKind
+from vlbm.recurrence import delayed, hoist_weight_gradients, lstm_scan
 
 
 class Architecture(NamedTuple):
@@ -78,24 +79,53 @@ class Encoder(eqx.Module):
         noise: Float[Array, "steps+1 batch latent"],
     ) -> Posterior:
         """The posterior along a window that starts from `first`, q(z_0 | s_0)."""
-        latent = first.sample(noise[0])
         projected = self.lstm.project(jnp.concatenate([action, observation[1:]], axis=-1))
+        weights = (self.lstm.recurrent.weight, self.dense.weight, self.head.linear.weight)
+        offsets = (
+            projected,
+            jnp.broadcast_to(self.dense.bias, (*projected.shape[:-1], self.dense.bias.shape[0])),
+            jnp.broadcast_to(self.head.linear.bias, (*projected.shape[:-1], self.head.linear.bias.shape[0])),
+        )
+        latent = first.sample(noise[0])
+        run = hoist_weight_gradients(self._run, self._factors)
+        latents, later, hidden = run(weights, offsets, (latent, noise[1:]))
+        return Posterior(
+            jnp.concatenate([latent[None], latents]),
+            jax.tree.map(lambda head, tail: jnp.concatenate([head[None], tail]), first, later),
+            hidden,
+        )
 
-        def advance(carry: tuple[LSTMState, Array], inputs: tuple[Array, Array]):
+    def _run(
+        self, weights: tuple[Array, ...], offsets: tuple[Array, ...], rest: tuple[Array, Array]
+    ) -> tuple[Array, Normal, Array]:
+        """Latents, their distributions and hidden states from the second step on."""
+        recurrent, dense, head = weights
+        latent, noise = rest
+
+        def advance(carry: tuple[LSTMState, Array], inputs: tuple[Array, ...]):
             state, latent = carry
-            projected, noise = inputs
-            state = self.lstm.step(state, projected, latent)
-            distribution = self.head(jax.nn.relu(self.dense(state.hidden)))
+            gate_offset, dense_offset, head_offset, noise = inputs
+            gates = gate_offset + jnp.concatenate([state.hidden, latent], axis=-1) @ recurrent
+            state = self.lstm.gated(state, gates)
+            features = jax.nn.relu(state.hidden @ dense + dense_offset)
+            distribution = self.head.distribution(features @ head + head_offset)
             latent = distribution.sample(noise)
             return (state, latent), (latent, distribution, state.hidden)
 
         start = (self.lstm.zero(latent.shape[:-1]), latent)
-        _, (latents, distributions, hidden) = jax.lax.scan(advance, start, (projected, noise[1:]))
+        return jax.lax.scan(advance, start, (*offsets, noise))[1]
 
-        def prepend(head: Array, tail: Array) -> Array:
-            return jnp.concatenate([head[None], tail])
-
-        return Posterior(prepend(latent, latents), jax.tree.map(prepend, first, distributions), hidden)
+    def _factors(
+        self,
+        weights: tuple[Array, ...],
+        offsets: tuple[Array, ...],
+        rest: tuple[Array, Array],
+        outputs: tuple[Array, Normal, Array],
+    ) -> tuple[Array, ...]:
+        latents, _, hidden = outputs
+        before = (delayed(jnp.zeros_like(hidden[0]), hidden), delayed(rest[0], latents))
+        features = jax.nn.relu(hidden @ weights[1] + offsets[1])
+        return jnp.concatenate(before, axis=-1), hidden, features
 
 
 class Decoder(eqx.Module):
@@ -135,14 +165,7 @@ class Decoder(eqx.Module):
         self, latent: Float[Array, "steps batch latent"], action: Float[Array, "steps batch act"]
     ) -> Float[Array, "steps batch units"]:
         """Hidden states along a window, driven by the encoder's latents."""
-        projected = self.lstm.project(jnp.concatenate([latent, action], axis=-1))
-
-        def advance(state: LSTMState, projected: Array) -> tuple[LSTMState, Array]:
-            state = self.lstm.step(state, projected)
-            return state, state.hidden
-
-        _, hidden = jax.lax.scan(advance, self.lstm.zero(latent.shape[1:-1]), projected)
-        return hidden
+        return lstm_scan(self.lstm, self.lstm.project(jnp.concatenate([latent, action], axis=-1)))
 
     def transition(self, aligned: Float[Array, "*batch units"]) -> Normal:
         return self.transition_head(jax.nn.relu(self.dense(aligned)))

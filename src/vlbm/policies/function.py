@@ -70,7 +70,12 @@ def as_policy(candidate: Any, *, name: str = "policy") -> Policy:
 
 
 def load_function(specification: str) -> Policy:
-    """The policy that `module:function` names; the module may lie in the current folder."""
+    """The policy that `module:function` names."""
+    return as_policy(import_object(specification), name=f"'{specification}'")
+
+
+def import_object(specification: str) -> Any:
+    """Whatever `module:name` names; the module may lie in the current folder."""
     match = SPECIFICATION.fullmatch(specification)
     if match is None:
         raise InputError(f"'{specification}' is not of the form module:function")
@@ -79,7 +84,7 @@ def load_function(specification: str) -> Policy:
     importlib.invalidate_caches()  # the module may have been written a moment ago
     try:
         module = importlib.import_module(match["module"])
-        found = attrgetter(match["name"])(module)
+        return attrgetter(match["name"])(module)
     except ModuleNotFoundError as error:
         raise InputError(f"'{specification}': there is no module '{error.name}'") from error
     except AttributeError as error:
@@ -88,4 +93,3 @@ def load_function(specification: str) -> Policy:
         raise InputError(f"'{specification}': importing it failed with {error!r}") from error
     finally:
         sys.path.remove(folder)
-    return as_policy(found, name=f"'{specification}'")

@@ -17,7 +17,7 @@ from vlbm.sources.npz import save_npz
 
 __all__ = ["Columns", "is_data", "load", "save_npz"]
 
-KINDS = "HDF5 (D4RL), NPZ, Parquet, CSV and Minari directories"
+KINDS = "HDF5 (D4RL), NPZ, Parquet, CSV (in UTF-8) and Minari directories"
 ENDINGS = {".hdf5": "HDF5", ".h5": "HDF5", ".npz": "NPZ", ".parquet": "Parquet"}
 
 
@@ -104,12 +104,9 @@ def _why_not(path: PathLike) -> str:
         return f"{path}: is empty; fetch or write it again"
     ending = place.suffix.lower()
     if _is_text(head):
-        pointer = head.startswith(b"version https://git-lfs")
-        what = (
-            "a Git LFS pointer (run: git lfs pull)"
-            if pointer
-            else "text, perhaps a web page or an error message"
-        )
+        what = "text, perhaps a web page or an error message"
+        if head.startswith(b"version https://git-lfs"):
+            what = "a Git LFS pointer (run: git lfs pull)"
         return f"{path}: is named {ending} but holds {what}, not {ENDINGS.get(ending)}; fetch it again"
     if head.startswith(b"\x1f\x8b"):
         return f"{path}: is compressed with gzip; unpack it first"
@@ -134,7 +131,7 @@ def _has_arrays(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith(".npy") for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError):
+    except Exception:
         # A torn archive of that name goes to the reader, which says that it is torn.
         return path.suffix.lower() == ".npz"
 

@@ -85,7 +85,8 @@ class Columns:
             columns = _matches(asked, present, family=role in VECTORS) if asked else None
             if columns is not None or (not asked and role not in REQUIRED):
                 return columns
-            raise InputError(f"{path}: has no column {asked!r} for {role}; {_listed(present)}")
+            remedy = "name one, or several in a list" if role in VECTORS else "name one"
+            raise InputError(f"{path}: has no column {asked!r} for {role}: {remedy}; {_listed(present)}")
         else:
             absent = [name for name in asked if name not in present]
             if absent or not asked:

@@ -22,15 +22,20 @@ def load(path: check.Path, *, choices: int | None = None) -> Episodes:
         with check.reading(path, "HDF5"):
             found = {name: file[name] for name in FIELDS if name in file}
             fields = {name: item for name, item in found.items() if isinstance(item, h5py.Dataset)}
-            names = [f"{name}/" if isinstance(item, h5py.Group) else name for name, item in file.items()]
-        if "episode_0/" in names:
+            # Asked here, because a damaged header shows itself only when its type is wanted.
+            for name, item in fields.items():
+                check.numeric(path, name, item.dtype)
+            others = [
+                f"{name}/" if isinstance(item, h5py.Group) else f"{name}" for name, item in file.items()
+            ]
+        if "episode_0/" in others:
             raise InputError(
                 f"{path}: is one part of a Minari data set; give the data set's directory instead"
             )
-        check.present(path, names, REQUIRED)
-        empty = next((name for name, item in fields.items() if item.shape is None), None)
-        if empty is not None:
-            raise InputError(f"{path}: field '{empty}' is empty; fetch or write the file again")
+        check.present(path, {*fields, *(name for name in others if name not in FIELDS)}, REQUIRED)
+        for name, item in fields.items():
+            if item.shape is None:
+                raise InputError(f"{path}: field '{name}' is empty; fetch or write the file again")
         return assemble(path, fields, choices=choices)
 
 

@@ -201,12 +201,13 @@ def _steps(path: check.Path, table: Table, name: str) -> Shaped[np.ndarray, " ro
 
 def _codes(path: check.Path, table: Table, name: str) -> tuple[Int[np.ndarray, " rows"], list]:
     """Each row's episode as a number in the order of the ids, and the ids."""
-    column = _filled(path, table, name).combine_chunks().dictionary_encode()
-    labels = column.dictionary
-    order = pc.array_sort_indices(labels).to_numpy()
+    with check.reading(path, "a table"):
+        column = _filled(path, table, name).combine_chunks().dictionary_encode()
+        order = pc.array_sort_indices(column.dictionary).to_numpy()
+        labels = column.dictionary.take(pa.array(order)).to_pylist()
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    return rank[column.indices.to_numpy()], labels.take(order).to_pylist()
+    return rank[column.indices.to_numpy()], labels
 
 
 def _plain(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> Shaped[np.ndarray, " rows"]:
@@ -219,7 +220,8 @@ def _plain(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> Sh
         or pa.types.is_floating(column.type)
         or pa.types.is_boolean(column.type)
     ):
-        values = column.to_pylist()
+        with check.reading(path, "a table"):
+            values = column.to_pylist()
         row = next((row for row, value in enumerate(values) if not _is_number(value)), 0)
         raise InputError(
             f"{path}: column '{name}' has type {column.type} and holds {values[row]!r} "

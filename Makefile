@@ -1,0 +1,41 @@
+# Two commands: `make demo` and `make test`. Both set up what they need in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TESTS ?= -m "not slow"
+
+.PHONY: demo test test-slow check format clean
+
+demo: $(VENV)/core
+	$(BIN)/vlbm demo --output demo
+
+test: $(VENV)/dev
+	$(BIN)/pytest $(TESTS)
+
+test-slow: $(VENV)/dev
+	$(BIN)/pytest -m slow
+
+check: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest $(TESTS)
+
+format: $(VENV)/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The marks say that an install has finished; a broken one leaves none and starts again.
+$(VENV)/core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+# PyTorch comes first and by its exact version: a range could pull a far larger build.
+$(VENV)/dev: $(VENV)/core
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==$(shell sed -n 's/^torch==//p' constraints.txt)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache
