@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vlbm.version import VERSION as __version__
+from vlbm.version import VERSION
 
 if TYPE_CHECKING:
     from vlbm.episodes import Episodes as Episodes
@@ -41,6 +41,7 @@ _HOME = {
     "save_policy": "vlbm.policies",
 }
 
+__version__ = VERSION
 __all__ = ["__version__", *_HOME]
 
 

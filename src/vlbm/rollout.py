@@ -26,12 +26,12 @@ CHUNK = 50  # steps per compiled call: progress, early stopping and Ctrl-C happe
 
 
 class Trace(NamedTuple):
-    """What a stretch of steps left behind; time is the leading axis."""
+    """What a stretch of steps left behind, on the device or on the host; time is the leading axis."""
 
-    action: Shaped[Array, "steps policies episodes *act"]
-    observation: Float[Array, "steps policies episodes obs"]  # after the action
-    reward: Float[Array, "steps policies episodes"]
-    ended: Bool[Array, "steps policies episodes"]
+    action: Shaped[Any, "steps policies episodes *act"]
+    observation: Float[Any, "steps policies episodes obs"]  # after the action
+    reward: Float[Any, "steps policies episodes"]
+    ended: Bool[Any, "steps policies episodes"]
 
 
 class Crowd(eqx.Module):

@@ -6,6 +6,7 @@ from typing import Self
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -27,12 +28,12 @@ class Scaler(eqx.Module):
         deviation = values.std(axis=0, dtype=np.float64)
         scale = np.where(deviation > CONSTANT * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
         low, high = (values.min(axis=0) - mean) / scale, (values.max(axis=0) - mean) / scale
-        return cls(*(np.asarray(part, np.float32) for part in (mean, scale, low, high)))
+        return cls(*(jnp.asarray(part, jnp.float32) for part in (mean, scale, low, high)))
 
     @classmethod
     def identity(cls, columns: int) -> Self:
-        zeros, ones = np.zeros(columns, np.float32), np.ones(columns, np.float32)
-        return cls(zeros, ones, zeros - np.inf, ones * np.inf)
+        zeros, ones = jnp.zeros(columns), jnp.ones(columns)
+        return cls(zeros, ones, zeros - jnp.inf, ones * jnp.inf)
 
     def apply(self, raw: Float[Array, "*batch columns"]) -> Float[Array, "*batch columns"]:
         mean, scale = self._fixed()
@@ -47,7 +48,7 @@ class Scaler(eqx.Module):
     ) -> Float[Array, "*batch columns"]:
         """Keep within the range that was seen, widened by `margin` times its width on both sides."""
         width = margin * (self.high - self.low)
-        return jax.numpy.clip(standardised, self.low - width, self.high + width)
+        return jnp.clip(standardised, self.low - width, self.high + width)
 
     def _fixed(self) -> tuple[Array, Array]:
         # The data decide these, not the optimiser.

@@ -140,7 +140,8 @@ def minimise(
     # Several steps per call: the working memory of a step is then claimed once, not at every step.
     @eqx.filter_jit(donate="all-except-first")
     def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], model: Model, optimiser_state: Any):
-        *inputs, begin, end = fixed
+        data, key, begin, end = fixed
+        inputs = (data, key)
         carry = (model, optimiser_state, None)
         terms = eqx.filter_eval_shape(step, begin, carry, inputs)[2]
         carry = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))

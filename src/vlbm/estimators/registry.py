@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from vlbm.errors import InputError
-from vlbm.estimators.vlbm import PRESETS, VARIANTS, VLBM
+from vlbm.estimators.presets import PRESETS, VARIANTS
+from vlbm.estimators.vlbm import VLBM
 from vlbm.estimators.world_model import WorldEvaluator
 
 

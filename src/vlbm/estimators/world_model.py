@@ -201,7 +201,7 @@ class WorldEvaluator:
         information = read_information(path)
         settings = settings_from(settings_type, information["settings"])
         shape = information["shape"]
-        like = {
+        like: dict[str, Any] = {
             "worlds": tuple(settings.empty_world(shape) for _ in range(information["models"])),
             "initial": np.zeros((information["starts"], shape["observations"]), np.float32),
         }

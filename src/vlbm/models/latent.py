@@ -174,7 +174,7 @@ class Decoder(eqx.Module):
         return Emission(
             observation=self.observation_head(self.observation(latent)),
             reward=_squeezed(self.reward_head(self.reward(latent))),
-            ending=None if self.ending is None else self.ending_head(self.ending(latent)),
+            ending=self.ending_head(self.ending(latent)) if self.ending and self.ending_head else None,
         )
 
     def emit_in_training(
@@ -185,7 +185,7 @@ class Decoder(eqx.Module):
         observation, observation_mlp = self.observation.train(latent, valid)
         reward, reward_mlp = self.reward.train(later, later_valid)
         ending, ending_mlp = None, None
-        if self.ending is not None:
+        if self.ending and self.ending_head:
             features, ending_mlp = self.ending.train(later, later_valid)
             ending = self.ending_head(features)
         moved = replace_networks(self, observation=observation_mlp, reward=reward_mlp, ending=ending_mlp)

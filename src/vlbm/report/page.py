@@ -27,7 +27,8 @@ th, td { padding: .4rem .6rem; text-align: right; border-bottom: 1px solid var(-
 th { font-weight: 600; color: var(--soft); font-size: .85rem; }
 th.name, td.name { text-align: left; } td { font-variant-numeric: tabular-nums; }
 td.bar { min-width: 16rem; width: 40%; } svg { display: block; width: 100%; height: 1.4rem; }
-.band { fill: var(--band); } .value { fill: var(--value); } .true { fill: none; stroke: var(--true); stroke-width: 2; }
+.band { fill: var(--band); } .value { fill: var(--value); }
+.true { fill: none; stroke: var(--true); stroke-width: 2; }
 footer, .note { color: var(--soft); font-size: .9rem; } pre { overflow-x: auto; font-size: .85rem; }
 li.warning::marker { content: "⚠ "; }
 """
@@ -41,8 +42,8 @@ def page(estimates: Estimates, *, truth: Mapping[str, float] | None = None) -> s
     """The whole page; every name that came from a user is escaped."""
     best = estimates.ranked()[0]
     answer = (
-        f"<strong>{escape(best.policy)}</strong> is estimated best of {len(estimates)}: {_number(best.value)}, "
-        f"95&nbsp;% interval {_number(best.lower)} to {_number(best.upper)}."
+        f"<strong>{escape(best.policy)}</strong> is estimated best of {len(estimates)}: "
+        f"{_number(best.value)}, 95&nbsp;% interval {_number(best.lower)} to {_number(best.upper)}."
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -59,8 +60,9 @@ def page(estimates: Estimates, *, truth: Mapping[str, float] | None = None) -> s
 <h2>Ranking</h2>
 <div class="scroll">{_ranking(estimates, truth)}</div>
 {_agreement(estimates, truth)}
-<p class="note">Value: mean discounted return of the imagined episodes. CVaR: mean of the worst tenth of them.
-Band: 95&nbsp;% interval of the value, which covers the luck of imagined episodes{_disagreement(estimates)}.</p>
+<p class="note">Value: mean discounted return of the imagined episodes. CVaR: mean of the worst tenth of
+them. Band: 95&nbsp;% interval of the value, which covers the luck of imagined
+episodes{_disagreement(estimates)}.</p>
 <h2>Provenance</h2>
 <pre>{escape(json.dumps(_provenance(estimates), indent=2))}</pre>
 </body>
@@ -84,7 +86,8 @@ def _ranking(estimates: Estimates, truth: Mapping[str, float] | None) -> str:
         )
     return (
         f"<table><thead><tr><th scope='col' class='name'>policy</th>{head}"
-        f"<th scope='col'>{_number(low)} to {_number(high)}</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f"<th scope='col'>{_number(low)} to {_number(high)}</th></tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table>"
     )
 
 

@@ -48,7 +48,8 @@ def print_estimates(estimates: Estimates, console: Console, truth: Mapping[str, 
     console.print(estimates_table(estimates, truth))
     caption = f"{estimates.method}, discount {estimates.discount:g}, seed {estimates.seed}"
     if estimates.seconds:
-        caption += f"; fitted in {estimates.seconds['fit']:.0f} s, evaluated in {estimates.seconds['evaluate']:.0f} s"
+        seconds = estimates.seconds
+        caption += f"; fitted in {seconds['fit']:.0f} s, evaluated in {seconds['evaluate']:.0f} s"
     console.print(caption, style="dim", highlight=False)
     for warning in (
         *estimates.warnings,

@@ -1,0 +1,65 @@
+"""The command line: vlbm evaluate | fit | inspect | settings | demo."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated
+
+import typer
+
+from vlbm.cli.demo import demo
+from vlbm.cli.evaluate import evaluate
+from vlbm.cli.fit import fit
+from vlbm.cli.inspect import inspect
+from vlbm.cli.settings import settings
+from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.version import VERSION
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="How good is each policy, how sure is that, and when should it not be trusted? "
+    "Answers from logged episodes, without running any policy.",
+)
+for command in (evaluate, fit, inspect, settings, demo):
+    app.command()(command)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"vlbm {VERSION}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; what the user can mend is one line on standard error and exit code 2."""
+    try:
+        app(args=_spread_settings(sys.argv[1:] if arguments is None else arguments), prog_name="vlbm")
+    except InputError as error:
+        _fail(str(error), 2)
+    except TrainingDivergedError as error:
+        _fail(str(error), 3)
+
+
+def _fail(message: str, code: int) -> None:
+    typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
+    raise SystemExit(code)
+
+
+def _spread_settings(arguments: list[str]) -> list[str]:
+    """`--set a=1 b=2` as `--set a=1 --set b=2`."""
+    spread: list[str] = []
+    setting = False
+    for argument in arguments:
+        assignment = re.match(r"[a-z_]+=", argument) is not None
+        if setting and assignment and spread[-1] != "--set":
+            spread.append("--set")
+        spread.append(argument)
+        setting = argument == "--set" or (setting and assignment)
+    return spread

@@ -1,0 +1,93 @@
+"""What the commands have in common: options, loading, fitting, printing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vlbm.errors import InputError
+
+# JAX and the readers are imported inside functions: --help should not wait for them.
+if TYPE_CHECKING:
+    from vlbm.episodes import Episodes
+    from vlbm.estimators.world_model import WorldEvaluator
+    from vlbm.progress import Progress
+
+
+class Actions(StrEnum):
+    mean = "mean"
+    sample = "sample"
+
+
+Method = Annotated[
+    str, typer.Option(help="vlbm, or one of its ablations: vlm, vlm-rsa, vlm-rsa-mse, vlm-rsa-ensemble.")
+]
+Preset = Annotated[str, typer.Option(help="default (what measured best) or paper (as published).")]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE ...", help="Change settings, such as steps=2000 branches=5."),
+]
+Column = Annotated[
+    list[str],
+    typer.Option(
+        metavar="ROLE=NAME",
+        help="For tables: which column or prefix is the observation, action, reward, episode, step, "
+        "terminated, truncated, log_prob or next_observation.",
+    ),
+]
+Choices = Annotated[
+    int | None, typer.Option(help="How many discrete actions there are, if not all were logged.")
+]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the interrupted run in the --save directory.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+
+
+def load_episodes(path: str, column: list[str], choices: int | None) -> Episodes:
+    from vlbm.sources import load
+
+    columns: dict[str, Any] = {}
+    for entry in column:
+        role, equals, names = entry.partition("=")
+        if not equals:
+            raise InputError(f"--column {entry}: expected ROLE=NAME, such as observation=obs")
+        columns[role] = names.split(",") if "," in names else names
+    return load(path, choices=choices, **columns)
+
+
+def fit_estimator(
+    path: str,
+    logged: Episodes,
+    method: str,
+    preset: str,
+    settings: list[str],
+    seed: int,
+    save: Path | None,
+    resume: bool,
+    progress: Progress,
+) -> WorldEvaluator:
+    from vlbm.estimators.registry import make_estimator
+
+    if resume and save is None:
+        raise InputError("--resume needs --save DIR, the directory of the interrupted run")
+    estimator = make_estimator(method, preset, settings)
+    evaluator = estimator.fit(logged, seed=seed, directory=save, resume=resume, progress=progress)
+    return replace(evaluator, method=method, data={**evaluator.data, "path": path})
+
+
+def make_console() -> Any:
+    from rich.console import Console
+
+    return Console()
+
+
+def make_progress(quiet: bool) -> Progress:
+    from vlbm.progress import TerminalProgress, silent
+
+    return silent if quiet else TerminalProgress()

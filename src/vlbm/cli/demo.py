@@ -1,0 +1,53 @@
+"""vlbm demo."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vlbm.cli.common import Quiet, Seed, Settings, make_console, make_progress
+
+
+def demo(
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("demo"),
+    settings: Settings = [],  # noqa: B006
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Rank the 11 policies of the embedded Pendulum task and compare with the truth (a few minutes)."""
+    import numpy as np
+
+    from vlbm.estimators.registry import make_estimator
+    from vlbm.metrics import absolute_error, rank_correlation, regret
+    from vlbm.report.tables import print_estimates
+    from vlbm.suites.pendulum import pendulum
+
+    console, progress = make_console(), make_progress(quiet)
+    task = pendulum()
+    console.print(
+        f"Pendulum: {task.episodes.count} logged episodes, {task.episodes.steps:,} steps, "
+        f"{len(task.policies)} candidate policies. None of them will be run.",
+        highlight=False,
+    )
+    evaluator = make_estimator("vlbm", "default", settings).fit(
+        task.episodes, seed=seed, directory=output / "model", progress=progress
+    )
+    evaluator = replace(evaluator, data={**evaluator.data, "path": "embedded: pendulum"})
+    evaluator.save(output / "model")
+    estimates = evaluator.evaluate(
+        task.policies, discount=task.discount, horizon=task.horizon, progress=progress.titled("imagining")
+    )
+    estimates.save_json(output / "estimates.json")
+    estimates.report(output / "report.html", truth=task.truth)
+    print_estimates(estimates, console, truth=task.truth)
+    estimated, true = estimates.values, np.array([task.truth[name] for name in task.policies])
+    console.print(
+        f"\nAgainst the true returns, which the model never saw: rank correlation "
+        f"[bold]{rank_correlation(estimated, true):.3f}[/], regret@1 {regret(estimated, true):.3f} "
+        f"of the range, mean absolute error {absolute_error(estimated, true):.1f}",
+        highlight=False,
+    )
+    console.print(f"The page: {output / 'report.html'}", highlight=False)

@@ -1,0 +1,146 @@
+"""vlbm evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vlbm.cli.common import (
+    Actions,
+    Choices,
+    Column,
+    Method,
+    Preset,
+    Quiet,
+    Resume,
+    Seed,
+    Settings,
+    fit_estimator,
+    load_episodes,
+    make_console,
+    make_progress,
+)
+from vlbm.errors import InputError
+
+if TYPE_CHECKING:
+    from vlbm.episodes import Episodes
+    from vlbm.rollout import Termination
+
+
+def evaluate(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA POLICY...",
+            help="Logged episodes (.hdf5, .npz, .parquet, .csv, minari:ID), then policies (.onnx, .pt, .zip, "
+            ".safetensors, .npz, .pkl, module:function). DATA may be left out with --model.",
+        ),
+    ],
+    method: Method = "vlbm",
+    preset: Preset = "default",
+    settings: Settings = [],  # noqa: B006 (typer wants a list; nobody changes it)
+    discount: Annotated[float, typer.Option(help="Weight of the next step's reward.")] = 0.995,
+    horizon: Annotated[
+        int | None, typer.Option(help="Steps of an imagined episode. Default: the longest logged one.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="Imagined episodes per policy and model.")] = 50,
+    actions: Annotated[Actions, typer.Option(help="Policies act by their mean, or sample.")] = Actions.mean,
+    termination: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="A rule you know: takes observations [batch, obs], says which of them end an episode.",
+        ),
+    ] = None,
+    seed: Seed = 0,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Use a fitted model instead of fitting.")
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep the fitted model, checkpoints and estimates here."),
+    ] = None,
+    resume: Resume = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the estimates as JSON.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the estimates as an HTML page.")
+    ] = None,
+    column: Column = [],  # noqa: B006
+    choices: Choices = None,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate the value of every POLICY from DATA.
+
+    Example: `vlbm evaluate logs.parquet candidates/*.onnx --report report.html`
+    """
+    from vlbm.policies import load_policies
+    from vlbm.report.tables import print_estimates
+    from vlbm.sources import is_data
+
+    for path in (json, report):
+        _check_writable(path)
+    progress = make_progress(quiet)
+    rule = None if termination is None else _load_termination(termination)
+    if model is not None:
+        from vlbm.estimators.registry import load_model, parse_settings
+
+        # A fitted model carries its initial states, so only policies are needed.
+        paths = inputs[1:] if len(inputs) > 1 and is_data(inputs[0]) else inputs
+        policies = load_policies(*paths)
+        evaluator = load_model(model)
+        changes = parse_settings(type(evaluator.settings), settings)
+        if changes:
+            evaluator = evaluator.with_settings(**changes)
+    else:
+        if len(inputs) < 2:
+            raise InputError(f"{inputs[0]}: no policies were given; write vlbm evaluate DATA POLICY...")
+        policies = load_policies(*inputs[1:])
+        logged = load_episodes(inputs[0], column, choices)
+        _check_before_fitting(logged, policies)
+        evaluator = fit_estimator(inputs[0], logged, method, preset, settings, seed, save, resume, progress)
+    estimates = evaluator.evaluate(
+        policies,
+        discount=discount,
+        horizon=horizon,
+        episodes=episodes,
+        actions=actions.value,
+        termination=rule,
+        seed=seed,
+        progress=progress.titled("imagining"),
+    )
+    if save is not None:
+        evaluator.save(save)
+        estimates.save_json(save / "estimates.json")
+    if json is not None:
+        estimates.save_json(json)
+    if report is not None:
+        estimates.report(report)
+    print_estimates(estimates, make_console())
+
+
+def _check_before_fitting(logged: Episodes, policies: dict[str, Any]) -> None:
+    """A policy that does not fit should be told before minutes of training, not after."""
+    from vlbm.policies import check_fit
+
+    check_fit(
+        policies,
+        observation_size=logged.observation_size,
+        action_size=logged.action_size,
+        discrete=logged.discrete,
+    )
+
+
+def _load_termination(specification: str) -> Termination:
+    from vlbm.policies.function import import_object
+
+    rule = import_object(specification)
+    if not callable(rule):
+        raise InputError(f"--termination {specification}: is not a function")
+    return rule
+
+
+def _check_writable(path: Path | None) -> None:
+    if path is not None and path.is_dir():
+        raise InputError(f"{path}: is a directory; give the name of a file")

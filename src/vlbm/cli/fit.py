@@ -1,0 +1,53 @@
+"""vlbm fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vlbm.cli.common import (
+    Choices,
+    Column,
+    Method,
+    Preset,
+    Quiet,
+    Resume,
+    Seed,
+    Settings,
+    fit_estimator,
+    load_episodes,
+    make_console,
+    make_progress,
+)
+
+
+def fit(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Logged episodes.")],
+    save: Annotated[Path, typer.Option(metavar="DIR", help="Where the model and its checkpoints go.")],
+    method: Method = "vlbm",
+    preset: Preset = "default",
+    settings: Settings = [],  # noqa: B006
+    seed: Seed = 0,
+    resume: Resume = False,
+    column: Column = [],  # noqa: B006
+    choices: Choices = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a model to DATA and keep it, to evaluate policies later with `vlbm evaluate --model DIR`."""
+    logged = load_episodes(data, column, choices)
+    evaluator = fit_estimator(
+        data, logged, method, preset, settings, seed, save, resume, make_progress(quiet)
+    )
+    evaluator.save(save)
+    console = make_console()
+    for index, history in enumerate(evaluator.histories):
+        console.print(
+            f"model {index}: validation {history.best_score:.4g} at step {history.best_step}, "
+            f"{history.seconds:.0f} s",
+            highlight=False,
+        )
+    for note in evaluator.notes:
+        console.print(f"warning: {note}", style="yellow", highlight=False, markup=False)
+    console.print(f"saved to {save}", highlight=False)

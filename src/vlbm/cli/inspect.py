@@ -1,0 +1,21 @@
+"""vlbm inspect."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vlbm.cli.common import Choices, Column, load_episodes, make_console
+
+
+def inspect(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Logged episodes.")],
+    column: Column = [],  # noqa: B006
+    choices: Choices = None,
+) -> None:
+    """Say what is in DATA: episodes, lengths, returns, actions, missing pieces, warnings."""
+    from vlbm.inspection import inspect as inspect_episodes
+    from vlbm.inspection import render
+
+    render(inspect_episodes(load_episodes(data, column, choices)), make_console())

@@ -1,0 +1,27 @@
+"""vlbm settings."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from vlbm.cli.common import make_console
+
+
+def settings() -> None:
+    """List what --set can change, with the values of both presets."""
+    from rich import box
+    from rich.table import Table
+
+    from vlbm.estimators.presets import PRESETS
+    from vlbm.estimators.vlbm import VLBM
+
+    presets = {name: asdict(VLBM(**changes)) for name, changes in PRESETS.items()}
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("setting", style="bold")
+    for name in presets:
+        table.add_column(name, justify="right")
+    for setting in presets["default"]:
+        values = [str(values[setting]).strip("()").lower() for values in presets.values()]
+        differs = any(value != values[0] for value in values)
+        table.add_row(setting, *values, style=None if differs else "dim")
+    make_console().print(table)
