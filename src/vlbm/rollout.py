@@ -111,9 +111,9 @@ def rollout(
                 steps = min(CHUNK, horizon - begin)
                 state, observation, trace = advance(state, observation, begin, step_key)
                 trace = Trace(*(np.asarray(part)[:steps] for part in trace))
-                _check_finite(group, trace, ended, begin)
                 if termination is not None:
                     trace = trace._replace(ended=trace.ended | _ends(termination, trace.observation))
+                _check_finite(group, trace, ended, begin)
                 traces.append(trace)
                 ended |= trace.ended.any(axis=0)
                 report(begin + steps, None)

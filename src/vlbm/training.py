@@ -79,7 +79,7 @@ class History:
         score = values["validation"]
         self.entries.append({"step": step, **values})
         # The first model counts even when its score is not a number: there is no better one yet.
-        better = score < self.best_score or len(self.entries) == 1
+        better = score < self.best_score or math.isnan(self.best_score) or len(self.entries) == 1
         if better:
             self.best_step, self.best_score = step, score
         return better
@@ -138,7 +138,8 @@ def minimise(
         return eqx.apply_updates(evaluated.model, updates), optimiser_state, evaluated.terms
 
     # Several steps per call: the working memory of a step is then claimed once, not at every step.
-    @eqx.filter_jit(donate="all-except-first")
+    # Nothing is donated: Ctrl-C comes while a call runs, and the model from before it is still needed.
+    @eqx.filter_jit
     def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], model: Model, optimiser_state: Any):
         data, key, begin, end = fixed
         inputs = (data, key)
@@ -157,7 +158,6 @@ def minimise(
             information = {"identity": identity, "history": asdict(history), "step": step}
             save_tree(checkpoint, Checkpoint(model, best, optimiser_state), information=information)
 
-    # Buffers are donated to the compiled step: what the caller passed in must not be among them.
     model, optimiser_state = jax.tree.map(_copy, (model, optimiser_state))
     began = time.monotonic() - history.seconds
     done = first

@@ -73,7 +73,12 @@ def fit_estimator(
     progress: Progress,
 ) -> WorldEvaluator:
     from vlbm.estimators.registry import make_estimator
+    from vlbm.estimators.world_model import check_enough
 
+    try:
+        check_enough(logged)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     if resume and save is None:
         raise InputError("--resume needs --save DIR, the directory of the interrupted run")
     estimator = make_estimator(method, preset, settings)

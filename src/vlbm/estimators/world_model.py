@@ -237,10 +237,9 @@ def fit_worlds(
     progress: Progress,
 ) -> WorldEvaluator:
     """Train as many worlds as asked for, each from its own seed and with its own held-out episodes."""
+    check_enough(episodes)
     began = time.monotonic()
     worlds, histories, notes = [], [], list(episodes.notes)
-    if episodes.count == 1:
-        notes.append("a single logged episode: validation had to use the episode trained on")
     data = {"path": None, "episodes": episodes.count, "steps": episodes.steps}
     identity = {"settings": _plain(asdict(settings)), "data": episodes.fingerprint(), "seed": seed}
     for index in range(settings.models):
@@ -275,6 +274,17 @@ def fit_worlds(
         seconds=time.monotonic() - began,
         notes=tuple(notes),
     )
+
+
+def check_enough(episodes: Episodes) -> None:
+    """Refuse data that no model of the dynamics can be learnt from and validated on."""
+    if episodes.count < 2:
+        raise InputError("episodes: there is only 1, and validation needs one to hold out; give at least 2")
+    if episodes.length.max() < 2:
+        raise InputError(
+            "episodes: every one has a single step, so there are no dynamics to learn; check the episode "
+            "ids or ends (a world model needs steps that follow each other)"
+        )
 
 
 def settings_from(settings_type: type, values: Mapping[str, Any]) -> Any:

@@ -34,7 +34,8 @@ def encode(model: BranchingModel, episodes: Episodes) -> Float[np.ndarray, "step
         window = source.cut(jnp.asarray(episode[chosen]), jnp.asarray(start[chosen]), steps=steps)
         latent = np.asarray(_encode(model, window))
         within = start[chosen] + np.arange(steps + 1)[:, None]
-        real = within <= episodes.length[episode[chosen]]
+        # Where two windows meet, the one that ends there knows more, and it alone writes.
+        real = (within <= episodes.length[episode[chosen]]) & ((within > start[chosen]) | (within == 0))
         row = episodes.first_observation[episode[chosen]] + within
         out[row[real]] = latent[real]
     return out

@@ -1,0 +1,5 @@
+"""python -m vlbm."""
+
+from vlbm.cli import main
+
+main()
