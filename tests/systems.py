@@ -14,8 +14,6 @@ import numpy as np
 from vlbm.episodes import Episodes
 from vlbm.estimators.vlbm import VLBM
 from vlbm.models.branching import BranchingModel
-from vlbm.scaling import Scaler
-from vlbm.windows import action_vectors
 
 
 def noise_logs(
@@ -48,29 +46,18 @@ def noise_logs(
 
 
 def random_world(episodes: Episodes, *, seed: int = 0, **settings: Any) -> BranchingModel:
-    """A tiny model scaled to the episodes, all of its weights, biases and running averages random.
+    """A tiny model scaled to the episodes, with random biases and running averages too."""
+    sizes = {"branches": 3, "latents": 3, "units": 5, "head_units": (6, 4)}
+    world = VLBM(**{**sizes, **settings}).make_world(episodes, key=jax.random.key(seed))
+    random = np.random.default_rng(seed)
 
-    NumPy draws them: letting JAX do it would compile for seconds, once for every architecture.
-    """
-    estimator = VLBM(**{"branches": 3, "latents": 3, "units": 5, "head_units": (6, 4), **settings})
-    generator = np.random.default_rng(seed)
-    empty = eqx.filter_eval_shape(lambda key: estimator.make_world(episodes, key=key), jax.random.key(0))
-
-    def fill(path: tuple[Any, ...], leaf: Any) -> Any:
-        if not isinstance(leaf, jax.ShapeDtypeStruct):
+    def shaken(path: tuple[Any, ...], leaf: Any) -> Any:
+        if getattr(path[-1], "name", None) in ("weight", "mean", "scale", "low", "high"):
             return leaf
-        drawn = 0.5 * generator.normal(size=leaf.shape)
-        if path[-1].name in ("variance", "weight_root"):
-            drawn = 0.5 + np.abs(drawn)
-        return jnp.asarray(drawn, jnp.float32)
+        return leaf + jnp.asarray(random.uniform(0.0, 0.6, leaf.shape), jnp.float32)
 
-    scales = estimator.standardise_actions and not episodes.discrete
-    return replace(
-        jax.tree_util.tree_map_with_path(fill, empty),
-        observation=Scaler.fit(episodes.observation),
-        reward=Scaler.fit(episodes.reward[:, None]),
-        action=Scaler.fit(action_vectors(episodes)) if scales else Scaler.identity(episodes.action_size),
-    )
+    networks = {"encoder": world.encoder, "decoder": world.decoder, "weight_root": world.weight_root}
+    return replace(world, **jax.tree_util.tree_map_with_path(shaken, networks))
 
 
 def bits(tree: Any) -> list[bytes]:

@@ -14,7 +14,7 @@ from vlbm.recurrence import lstm_scan
 
 @pytest.fixture(scope="module")
 def lstm() -> LSTM:
-    return LSTM(3, 4, key=jax.random.key(0))
+    return LSTM(3, 4, random=np.random.default_rng(0))
 
 
 def plain_scan(lstm: LSTM, projected: jax.Array) -> jax.Array:
@@ -43,7 +43,7 @@ def test_the_scan_and_its_gradient_equal_the_plain_recursion(lstm):
 
 
 def test_the_scan_can_be_mapped_over_branches(lstm):
-    other = LSTM(3, 4, key=jax.random.key(5))
+    other = LSTM(3, 4, random=np.random.default_rng(5))
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), lstm, other)
     inputs = jax.random.normal(jax.random.key(1), (6, 2, 3))
 

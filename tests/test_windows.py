@@ -53,9 +53,7 @@ def test_a_step_ends_only_where_the_system_ended_the_episode(episodes):
 
 def test_an_observation_is_real_at_the_start_and_after_every_valid_step(episodes):
     window = cut(episodes, [1, 2], [0, 0])
-    np.testing.assert_array_equal(
-        window.observed, np.array([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]], bool).T
-    )
+    np.testing.assert_array_equal(window.observed, np.array([[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]], bool).T)
 
 
 def test_padding_repeats_numbers_of_the_same_episode_and_is_finite(episodes):
@@ -66,7 +64,7 @@ def test_padding_repeats_numbers_of_the_same_episode_and_is_finite(episodes):
 
 def draw(episodes: Episodes, *, at_start: float) -> tuple[Window, np.ndarray, np.ndarray]:
     """Many windows of 4 steps; the episode and the step each begins at, told by its first observation."""
-    drawing = jax.jit(WindowSource.draw, static_argnames=("steps", "batch"))
+    drawing = jax.jit(WindowSource.draw, static_argnames=("steps", "batch", "at_start"))
     source, key = WindowSource.of(episodes), jax.random.key(0)
     window = on_host(drawing(source, steps=4, batch=8000, at_start=at_start, key=key))
     rows = {row.tobytes(): index for index, row in enumerate(episodes.observation)}
@@ -136,8 +134,6 @@ def test_action_vectors_are_left_as_they_are(episodes):
 
 
 def test_held_out_windows_are_the_same_every_time(episodes):
-    first, again, other = (
-        held_out_windows(episodes, steps=3, count=16, seed=seed) for seed in (0, 0, 1)
-    )
+    first, again, other = (held_out_windows(episodes, steps=3, count=16, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.observation, again.observation)
     assert not np.array_equal(first.observation, other.observation)

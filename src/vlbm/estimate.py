@@ -120,6 +120,11 @@ class Estimates(Sequence[Estimate]):
         """Best first."""
         return sorted(self.rows, key=lambda row: -row.value)
 
+    @property
+    def all_warnings(self) -> list[str]:
+        """What speaks against the estimates as a whole, then against single ones."""
+        return [*self.warnings, *(f"{row.policy}: {text}" for row in self.rows for text in row.warnings)]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "method": self.method,

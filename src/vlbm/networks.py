@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from vlbm.distributions import Bernoulli, Normal
 
@@ -23,9 +24,10 @@ class Linear(eqx.Module):
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
 
-    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray, gain: float = 1.0):
+    def __init__(self, inputs: int, outputs: int, *, random: np.random.Generator, gain: float = 1.0):
+        # Drawn by NumPy: compiling a program that draws weights takes longer than many training steps.
         bound = gain * (3.0 / inputs) ** 0.5
-        self.weight = jax.random.uniform(key, (inputs, outputs), minval=-bound, maxval=bound)
+        self.weight = jnp.asarray(random.uniform(-bound, bound, (inputs, outputs)), jnp.float32)
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
@@ -115,11 +117,12 @@ class MLP(eqx.Module):
     layers: tuple[Linear, ...]
     norms: tuple[LayerNorm | BatchNorm | Identity, ...]
 
-    def __init__(self, sizes: Sequence[int], *, normalisation: NormalisationKind, key: PRNGKeyArray):
-        keys = jax.random.split(key, len(sizes) - 1)
+    def __init__(
+        self, sizes: Sequence[int], *, normalisation: NormalisationKind, random: np.random.Generator
+    ):
         self.layers = tuple(
-            Linear(inputs, outputs, key=layer_key, gain=2**0.5)
-            for (inputs, outputs), layer_key in zip(itertools.pairwise(sizes), keys, strict=True)
+            Linear(inputs, outputs, random=random, gain=2**0.5)
+            for inputs, outputs in itertools.pairwise(sizes)
         )
         self.norms = tuple(make_normalisation(normalisation, size) for size in sizes[1:])
 
@@ -146,8 +149,8 @@ class GaussianHead(eqx.Module):
     linear: Linear
     floor: float = eqx.field(static=True)
 
-    def __init__(self, inputs: int, outputs: int, *, floor: float, key: PRNGKeyArray):
-        self.linear = Linear(inputs, 2 * outputs, key=key)
+    def __init__(self, inputs: int, outputs: int, *, floor: float, random: np.random.Generator):
+        self.linear = Linear(inputs, 2 * outputs, random=random)
         self.floor = floor
 
     def __call__(self, features: Float[Array, "*batch inputs"]) -> Normal:
@@ -163,10 +166,10 @@ class BernoulliHead(eqx.Module):
 
     linear: Linear
 
-    def __init__(self, inputs: int, *, base_rate: float, key: PRNGKeyArray):
-        linear = Linear(inputs, 1, key=key)
-        log_odds = jnp.log(base_rate) - jnp.log1p(-base_rate)
-        self.linear = eqx.tree_at(lambda layer: layer.bias, linear, jnp.full(1, log_odds))
+    def __init__(self, inputs: int, *, base_rate: float, random: np.random.Generator):
+        linear = Linear(inputs, 1, random=random)
+        log_odds = np.log(base_rate) - np.log1p(-base_rate)
+        self.linear = eqx.tree_at(lambda layer: layer.bias, linear, jnp.full(1, log_odds, jnp.float32))
 
     def __call__(self, features: Float[Array, "*batch inputs"]) -> Bernoulli:
         return Bernoulli(self.linear(features)[..., 0])
@@ -188,14 +191,12 @@ class LSTM(eqx.Module):
     recurrent: Linear
     units: int = eqx.field(static=True)
 
-    def __init__(self, inputs: int, units: int, *, feedback: int = 0, key: PRNGKeyArray):
-        input_key, recurrent_key = jax.random.split(key)
-        projection = Linear(inputs, 4 * units, key=input_key)
+    def __init__(self, inputs: int, units: int, *, feedback: int = 0, random: np.random.Generator):
+        projection = Linear(inputs, 4 * units, random=random)
         # An open forget gate keeps early gradients alive.
-        self.inputs = eqx.tree_at(
-            lambda layer: layer.bias, projection, projection.bias.at[units : 2 * units].set(1.0)
-        )
-        self.recurrent = Linear(units + feedback, 4 * units, key=recurrent_key)
+        open_gate = jnp.asarray(np.repeat([0.0, 1.0, 0.0, 0.0], units), jnp.float32)
+        self.inputs = eqx.tree_at(lambda layer: layer.bias, projection, open_gate)
+        self.recurrent = Linear(units + feedback, 4 * units, random=random)
         self.units = units
 
     def zero(self, batch: tuple[int, ...]) -> LSTMState:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
+from vlbm.compilation import keep_programs
 from vlbm.episodes import Episodes, from_padded
 from vlbm.errors import InputError
 from vlbm.models.base import World
@@ -86,6 +87,7 @@ def rollout(
     written in JAX run inside the compiled loop; others are called once a step with the whole batch.
     `termination` ends episodes by a rule the user knows, beside the learnt one.
     """
+    keep_programs()
     traced = {name: policy for name, policy in policies.items() if isinstance(policy, TracedPolicy)}
     foreign = {name: policy for name, policy in policies.items() if name not in traced}
     begin_key, step_key = jax.random.split(key)
@@ -95,10 +97,10 @@ def rollout(
             continue
         batch = (len(group), episodes)
         if start is None:
-            state, observation = eqx.filter_jit(world.begin_from_prior)(batch, key=begin_key)
+            state, observation = _begin_from_prior(world, batch, begin_key)
         else:
             observation = jnp.broadcast_to(jnp.asarray(start, jnp.float32), (*batch, start.shape[-1]))
-            state = eqx.filter_jit(world.begin)(observation, key=begin_key)
+            state = _begin(world, observation, begin_key)
         advance = (
             _traced_stretch(world, group, actions)
             if group is traced
@@ -122,6 +124,16 @@ def rollout(
         whole = Trace(*(np.concatenate(parts) for parts in zip(*traces, strict=True)))
         imagined.update(_as_episodes(group, first, whole, world.choices))
     return {name: imagined[name] for name in policies}
+
+
+@eqx.filter_jit
+def _begin(world: World, observation: Array, key: PRNGKeyArray) -> Any:
+    return world.begin(observation, key=key)
+
+
+@eqx.filter_jit
+def _begin_from_prior(world: World, batch: tuple[int, ...], key: PRNGKeyArray) -> tuple[Any, Array]:
+    return world.begin_from_prior(batch, key=key)
 
 
 def _traced_stretch(world: World, policies: Mapping[str, Policy], actions: Actions):
@@ -159,13 +171,6 @@ def _compiled_stretch(
 def _host_stretch(world: World, policies: Mapping[str, Policy], actions: Actions):
     """The same stretch for policies outside JAX: one call per policy and step, then one world step."""
 
-    @eqx.filter_jit
-    def step(world: World, state: Any, action: Array, time: Array, key: PRNGKeyArray):
-        _, world_key, ending_key = _keys(key, time)
-        state, outcome = world.step(state, action, key=world_key)
-        ended = jax.random.uniform(ending_key, action.shape[1:2]) < outcome.ending
-        return state, outcome, ended
-
     def advance(state: Any, observation: Array, begin: int, key: PRNGKeyArray):
         steps = []
         for time in range(begin, begin + CHUNK):
@@ -177,12 +182,20 @@ def _host_stretch(world: World, policies: Mapping[str, Policy], actions: Actions
                     for (name, policy), part in zip(policies.items(), seen, strict=True)
                 ]
             )
-            state, outcome, ended = step(world, state, jnp.asarray(action), jnp.asarray(time), key)
+            state, outcome, ended = _compiled_step(world, state, jnp.asarray(action), jnp.asarray(time), key)
             observation = outcome.observation
             steps.append(Trace(action, *(np.asarray(part) for part in (observation, outcome.reward, ended))))
         return state, observation, Trace(*(np.stack(parts) for parts in zip(*steps, strict=True)))
 
     return advance
+
+
+@eqx.filter_jit
+def _compiled_step(world: World, state: Any, action: Array, time: Array, key: PRNGKeyArray):
+    _, world_key, ending_key = _keys(key, time)
+    state, outcome = world.step(state, action, key=world_key)
+    ended = jax.random.uniform(ending_key, action.shape[1:2]) < outcome.ending
+    return state, outcome, ended
 
 
 def _act(

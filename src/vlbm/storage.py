@@ -43,7 +43,7 @@ def save_tree(path: Path, tree: Any, *, information: dict[str, Any]) -> None:
     """The tree's arrays, named by their place in it, and `information` as JSON."""
     from safetensors.numpy import save_file
 
-    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(tree).items()}
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in _named(tree).items()}
     metadata = {"vlbm": json.dumps(information)}
     write_atomically(path, lambda temporary: save_file(arrays, temporary, metadata=metadata))
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
+from vlbm.compilation import keep_programs
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.progress import Progress, silent
 from vlbm.storage import load_tree, read_information, save_tree
@@ -111,6 +112,7 @@ def minimise(
     Step i draws everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one
     bit for bit. `identity` says what a checkpoint belongs to; resuming another is refused.
     """
+    keep_programs()
     optimiser = schedule.optimiser()
     trained = eqx.filter(model, eqx.is_inexact_array)
     optimiser_state = optimiser.init(trained)

@@ -59,16 +59,18 @@ class WindowSource(eqx.Module):
         A window that would run past its episode's end is moved back to end with it, so that the
         last step, where terminations are, is seen as often as any other.
         """
-        step_key, start_key = jax.random.split(key)
-        step = jax.random.randint(step_key, (batch,), 0, self.reward.shape[0])
+        # One draw of bits serves both choices: every separate draw adds seconds of compilation.
+        bits = jax.lax.optimization_barrier(jax.random.bits(key, (2, batch), jnp.uint32))
+        step_bits, start_bits = bits
+        step = (step_bits % self.reward.shape[0]).astype(jnp.int32)
         episode = self.episode_of_step[step]
         within = jnp.minimum(step - self.first_step[episode], self.length[episode] - steps)
-        begins = jax.random.uniform(start_key, (batch,)) < at_start
+        begins = start_bits < np.uint32(min(at_start, 1.0) * (2**32 - 1))
         return self.cut(episode, jnp.where(begins, 0, jnp.maximum(within, 0)), steps=steps)
 
     def draw_episodes(self, *, steps: int, batch: int, key: PRNGKeyArray) -> Window:
         """Whole episodes, each equally likely, padded to `steps`."""
-        episode = jax.random.randint(key, (batch,), 0, self.length.shape[0])
+        episode = (jax.random.bits(key, (batch,), jnp.uint32) % self.length.shape[0]).astype(jnp.int32)
         return self.cut(episode, jnp.zeros_like(episode), steps=steps)
 
     def cut(self, episode: Int[Array, " batch"], start: Int[Array, " batch"], *, steps: int) -> Window:

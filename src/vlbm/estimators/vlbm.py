@@ -226,20 +226,10 @@ class VLBM:
         return self.standardise_actions and not episodes.discrete
 
     def _assemble(self, sizes: Architecture, *, key: PRNGKeyArray, **fields: Any) -> BranchingModel:
+        random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         encoders = 1 if self.shared_encoder else self.branches
-
-        # One compiled program: drawing weights layer by layer would compile dozens of small ones.
-        @eqx.filter_jit
-        def networks(key: PRNGKeyArray) -> tuple[Encoder, Decoder]:
-            encoder_key, decoder_key = jax.random.split(key)
-            return (
-                eqx.filter_vmap(lambda key: Encoder(sizes, key=key))(jax.random.split(encoder_key, encoders)),
-                eqx.filter_vmap(lambda key: Decoder(sizes, key=key))(
-                    jax.random.split(decoder_key, self.branches)
-                ),
-            )
-
-        encoder, decoder = networks(key)
+        encoder = _stacked([Encoder(sizes, random=random) for _ in range(encoders)])
+        decoder = _stacked([Decoder(sizes, random=random) for _ in range(self.branches)])
         return BranchingModel(
             encoder=encoder,
             decoder=decoder,
@@ -267,3 +257,8 @@ def _check_settings(settings: VLBM) -> None:
         raise InputError(f"setting held_out={settings.held_out}: must lie between 0 and 1")
     if not settings.learning_rate > 0 or not np.isfinite(settings.learning_rate):
         raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
+
+
+def _stacked(modules: list[Any]) -> Any:
+    """Modules of one shape as one, with a leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *modules)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from vlbm.distributions import Bernoulli, Normal
 from vlbm.networks import LSTM, MLP, BernoulliHead, GaussianHead, Linear, LSTMState, NormalisationKind
@@ -56,16 +57,17 @@ class Encoder(eqx.Module):
     dense: Linear
     head: GaussianHead
 
-    def __init__(self, sizes: Architecture, *, key: PRNGKeyArray):
-        keys = jax.random.split(key, 5)
+    def __init__(self, sizes: Architecture, *, random: np.random.Generator):
         self.initial = MLP(
-            (sizes.observations, *sizes.head_units), normalisation=sizes.normalisation, key=keys[0]
+            (sizes.observations, *sizes.head_units), normalisation=sizes.normalisation, random=random
         )
         floor = sizes.scale_floor
-        self.initial_head = GaussianHead(sizes.head_units[-1], sizes.latents, floor=floor, key=keys[1])
-        self.lstm = LSTM(sizes.actions + sizes.observations, sizes.units, feedback=sizes.latents, key=keys[2])
-        self.dense = Linear(sizes.units, sizes.units, key=keys[3])
-        self.head = GaussianHead(sizes.units, sizes.latents, floor=floor, key=keys[4])
+        self.initial_head = GaussianHead(sizes.head_units[-1], sizes.latents, floor=floor, random=random)
+        self.lstm = LSTM(
+            sizes.actions + sizes.observations, sizes.units, feedback=sizes.latents, random=random
+        )
+        self.dense = Linear(sizes.units, sizes.units, random=random)
+        self.head = GaussianHead(sizes.units, sizes.latents, floor=floor, random=random)
 
     def begin(self, observation: Float[Array, "*batch obs"]) -> Normal:
         return self.initial_head(self.initial(observation))
@@ -142,24 +144,23 @@ class Decoder(eqx.Module):
     ending: MLP | None
     ending_head: BernoulliHead | None
 
-    def __init__(self, sizes: Architecture, *, key: PRNGKeyArray):
-        keys = jax.random.split(key, 10)
+    def __init__(self, sizes: Architecture, *, random: np.random.Generator):
 
-        def mlp(inputs: int, hidden: tuple[int, ...], key: PRNGKeyArray) -> MLP:
-            return MLP((inputs, *hidden), normalisation=sizes.normalisation, key=key)
+        def mlp(inputs: int, hidden: tuple[int, ...]) -> MLP:
+            return MLP((inputs, *hidden), normalisation=sizes.normalisation, random=random)
 
         floor, last = sizes.scale_floor, sizes.head_units[-1]
-        self.lstm = LSTM(sizes.latents + sizes.actions, sizes.units, key=keys[0])
-        self.alignment = mlp(sizes.units, (sizes.units,), keys[1])
-        self.dense = Linear(sizes.units, sizes.units, key=keys[2])
-        self.transition_head = GaussianHead(sizes.units, sizes.latents, floor=floor, key=keys[3])
-        self.observation = mlp(sizes.latents, sizes.head_units, keys[4])
-        self.observation_head = GaussianHead(last, sizes.observations, floor=floor, key=keys[5])
-        self.reward = mlp(sizes.latents, sizes.head_units, keys[6])
-        self.reward_head = GaussianHead(last, 1, floor=floor, key=keys[7])
+        self.lstm = LSTM(sizes.latents + sizes.actions, sizes.units, random=random)
+        self.alignment = mlp(sizes.units, (sizes.units,))
+        self.dense = Linear(sizes.units, sizes.units, random=random)
+        self.transition_head = GaussianHead(sizes.units, sizes.latents, floor=floor, random=random)
+        self.observation = mlp(sizes.latents, sizes.head_units)
+        self.observation_head = GaussianHead(last, sizes.observations, floor=floor, random=random)
+        self.reward = mlp(sizes.latents, sizes.head_units)
+        self.reward_head = GaussianHead(last, 1, floor=floor, random=random)
         ends = sizes.end_rate > 0
-        self.ending = mlp(sizes.latents, sizes.head_units, keys[8]) if ends else None
-        self.ending_head = BernoulliHead(last, base_rate=sizes.end_rate, key=keys[9]) if ends else None
+        self.ending = mlp(sizes.latents, sizes.head_units) if ends else None
+        self.ending_head = BernoulliHead(last, base_rate=sizes.end_rate, random=random) if ends else None
 
     def recur(
         self, latent: Float[Array, "steps batch latent"], action: Float[Array, "steps batch act"]

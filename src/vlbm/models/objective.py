@@ -135,10 +135,13 @@ def _forward(
     observation, reward, ended = _targets(model, window)
     action = model.action_inputs(window.action)
     observed, valid = window.observed, window.valid
-    posterior_key, transition_key = jax.random.split(key)
     encoders = 1 if model.shared_encoder else model.branches
     shape = (*observed.shape, model.latents)
-    posterior_noise = jax.random.normal(posterior_key, (encoders, *shape))
+    # One draw for the encoders' and the branches' noise: every separate draw adds seconds of compilation.
+    predicting = model.branches if weighting.mixture == "branches" else 0
+    # The barrier keeps the compiler from inlining the generator into every use of its numbers.
+    drawn = jax.lax.optimization_barrier(jax.random.normal(key, (encoders + predicting, *shape)))
+    posterior_noise, noise = drawn[:encoders], drawn[encoders:, 1:] if predicting else None
 
     def infer(encoder: Encoder, noise: Array) -> tuple[Posterior, Encoder]:
         features, initial = _through(encoder.initial, observation[0], observed[0], training)
@@ -181,9 +184,6 @@ def _forward(
         )
         return terms, predicted, moved
 
-    noise = None
-    if weighting.mixture == "branches":
-        noise = jax.random.normal(transition_key, (model.branches, len(valid), *shape[1:]))
     axes = (eqx.if_array(0), None if model.shared_encoder else eqx.if_array(0), eqx.if_array(0))
     terms, predicted, moved_decoder = eqx.filter_vmap(decode, in_axes=axes)(model.decoder, posterior, noise)
     mixed = None if weighting.mixture == "none" else predicted.mixed(model.weight)

@@ -125,10 +125,8 @@ def _agreement(estimates: Estimates, truth: Mapping[str, float] | None) -> str:
 
 
 def _warnings(estimates: Estimates) -> str:
-    texts = [*estimates.warnings, *(f"{row.policy}: {text}" for row in estimates for text in row.warnings)]
-    if not texts:
-        return ""
-    return "<ul>" + "".join(f"<li class='warning'>{escape(text)}</li>" for text in texts) + "</ul>"
+    items = "".join(f"<li class='warning'>{escape(text)}</li>" for text in estimates.all_warnings)
+    return f"<ul>{items}</ul>" if items else ""
 
 
 def _disagreement(estimates: Estimates) -> str:

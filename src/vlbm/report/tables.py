@@ -15,46 +15,63 @@ if TYPE_CHECKING:
 BAR = 26  # characters that an interval is drawn in
 
 
-def estimates_table(estimates: Estimates, truth: Mapping[str, float] | None = None) -> Table:
-    """Best policy first, each with its interval as numbers and as a picture."""
+def estimates_table(
+    estimates: Estimates, truth: Mapping[str, float] | None = None, width: int = 120
+) -> Table:
+    """Best policy first, each with its interval as numbers and, where there is room, as a picture."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    bounds = [bound for row in estimates for bound in (row.lower, row.upper)]
-    if truth is not None:
-        bounds += list(truth.values())
+    ranked = estimates.ranked()
+    bounds = [bound for row in ranked for bound in (row.lower, row.upper)]
+    bounds += [] if truth is None else list(truth.values())
     low, high = min(bounds), max(bounds)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", justify="right", style="dim")
-    table.add_column("policy", style="bold")
-    for heading in ("value", "se", "lower", "upper", "CVaR 10%", "length"):
-        table.add_column(heading, justify="right")
+    digits = 0 if max(map(abs, bounds)) >= 10_000 else 1 if max(map(abs, bounds)) >= 100 else 3
+    columns = {
+        "value": [row.value for row in ranked],
+        "se": [row.standard_error for row in ranked],
+        "lower": [row.lower for row in ranked],
+        "upper": [row.upper for row in ranked],
+    }
     if truth is not None:
-        table.add_column("true", justify="right", style="green")
-    table.add_column(f"{low:.4g}".ljust(BAR - len(f"{high:.4g}")) + f"{high:.4g}", style="cyan", no_wrap=True)
-    for position, row in enumerate(estimates.ranked(), start=1):
-        cells = [row.value, row.standard_error, row.lower, row.upper, row.cvar(), row.length]
-        texts = [_number(cell) for cell in cells]
-        true = None if truth is None else truth[row.policy]
-        if true is not None:
-            texts.append(_number(true))
-        picture = _picture(row.lower, row.value, row.upper, true, low, high)
-        table.add_row(str(position), Text(row.policy), *texts, picture)
+        columns["true"] = [truth[row.policy] for row in ranked]
+    columns |= {"CVaR 10%": [row.cvar() for row in ranked], "length": [row.length for row in ranked]}
+    cells = {name: [f"{value:,.{digits}f}" for value in values] for name, values in columns.items()}
+    cells["length"] = [f"{value:,.0f}" for value in columns["length"]]
+
+    def room(chosen: Mapping[str, list[str]]) -> int:
+        numbers = sum(max(len(name), *map(len, texts)) + 2 for name, texts in chosen.items())
+        return width - numbers - max(len(row.policy) for row in ranked) - 8
+
+    # What a narrow terminal cannot show whole is left out, least important first.
+    for name in ("length", "CVaR 10%"):
+        if room(cells) < BAR and name in cells:
+            del cells[name]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("", justify="right", style="dim", no_wrap=True)
+    table.add_column("policy", style="bold", overflow="fold")
+    for name in cells:
+        table.add_column(name, justify="right", no_wrap=True, style="green" if name == "true" else None)
+    drawn = room(cells) >= BAR
+    if drawn:
+        heading = f"{low:.4g}".ljust(BAR - len(f"{high:.4g}")) + f"{high:.4g}"
+        table.add_column(heading, style="cyan", no_wrap=True)
+    for index, row in enumerate(ranked):
+        picture = _picture(row.lower, row.value, row.upper, truth and truth[row.policy], low, high)
+        texts = [column[index] for column in cells.values()]
+        table.add_row(str(index + 1), Text(row.policy), *texts, *([picture] if drawn else []))
     return table
 
 
 def print_estimates(estimates: Estimates, console: Console, truth: Mapping[str, float] | None = None) -> None:
-    console.print(estimates_table(estimates, truth))
+    console.print(estimates_table(estimates, truth, console.width))
     caption = f"{estimates.method}, discount {estimates.discount:g}, seed {estimates.seed}"
     if estimates.seconds:
         seconds = estimates.seconds
         caption += f"; fitted in {seconds['fit']:.0f} s, evaluated in {seconds['evaluate']:.0f} s"
     console.print(caption, style="dim", highlight=False)
-    for warning in (
-        *estimates.warnings,
-        *(f"{row.policy}: {text}" for row in estimates for text in row.warnings),
-    ):
+    for warning in estimates.all_warnings:
         console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
 
 
@@ -65,11 +82,6 @@ def as_text(estimates: Estimates) -> str:
     buffer = io.StringIO()
     Console(file=buffer, width=120, color_system=None).print(estimates_table(estimates))
     return buffer.getvalue().rstrip()
-
-
-def _number(value: float) -> str:
-    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 3
-    return f"{value:,.{digits}f}"
 
 
 def _picture(lower: float, value: float, upper: float, true: float | None, low: float, high: float):

@@ -1,0 +1,352 @@
+"""minimise(): on models of a few numbers, where every step can be followed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from systems import bits
+from vlbm import training
+from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.progress import Progress, Report
+from vlbm.training import Evaluated, History, Schedule, minimise
+
+TARGET = np.array([1.0, -2.0, 0.5], np.float32)
+
+
+class Point(eqx.Module):
+    """A point that looks for the target; `visits` counts steps as running averages are kept."""
+
+    weight: jax.Array
+    bias: jax.Array
+    visits: jax.Array
+
+    def __init__(self):
+        self.weight, self.bias, self.visits = jnp.zeros(3), jnp.ones(2), jnp.zeros(())
+
+
+def noisy_distance(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+    noise = 0.1 * jax.random.normal(key, (3,))
+    loss = ((point.weight - target + noise) ** 2).sum() + (point.bias**2).sum()
+    moved = eqx.tree_at(lambda point: point.visits, point, jax.lax.stop_gradient(point.visits + 1))
+    return Evaluated(loss, {"loss": loss}, moved)
+
+
+def distance(point: Point) -> float:
+    return float(((np.asarray(point.weight) - TARGET) ** 2).sum())
+
+
+SCHEDULE = Schedule(steps=60, learning_rate=0.1, validate_every=20)
+
+
+def descend(
+    evaluate: Callable[..., Evaluated] = noisy_distance,
+    *,
+    schedule: Schedule = SCHEDULE,
+    validate: Callable[[Point], float] = distance,
+    seed: int = 0,
+    **options: Any,
+) -> tuple[Point, History]:
+    return minimise(
+        evaluate,
+        Point(),
+        jnp.asarray(TARGET),
+        schedule=schedule,
+        validate=validate,
+        key=jax.random.key(seed),
+        **options,
+    )
+
+
+class Watching(Progress):
+    """Remembers what is reported, and presses Ctrl-C when a step is reached."""
+
+    def __init__(self, interrupt_at: float = math.inf):
+        self.interrupt_at = interrupt_at
+        self.reports: list[tuple[int, dict[str, float] | None]] = []
+
+    @contextmanager
+    def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
+        self.total, self.begun = total, done
+
+        def report(done: int, terms: dict[str, float] | None) -> None:
+            self.reports.append((done, terms))
+            if done >= self.interrupt_at:
+                raise KeyboardInterrupt
+
+        yield report
+
+
+def test_the_minimum_is_found():
+    point, history = descend(schedule=Schedule(steps=400, learning_rate=0.1, validate_every=100))
+    np.testing.assert_allclose(point.weight, TARGET, atol=0.05)
+    np.testing.assert_allclose(point.bias, 0.0, atol=0.05)
+    assert history.best_score < 0.005
+    assert not history.interrupted
+
+
+def test_validation_comes_at_its_steps_and_after_the_last():
+    _, history = descend(schedule=Schedule(steps=40, validate_every=14))
+    assert [entry["step"] for entry in history.entries] == [14, 28, 40]
+    assert all(np.isfinite([entry["loss"], entry["validation"]]).all() for entry in history.entries)
+
+
+def test_the_model_that_validated_best_is_returned_not_the_last():
+    seen: list[np.ndarray] = []
+
+    def validate(point: Point) -> float:
+        seen.append(np.asarray(point.weight))
+        return [3.0, 1.0, 2.0][len(seen) - 1]
+
+    point, history = descend(validate=validate)
+    assert (history.best_step, history.best_score) == (40, 1.0)
+    np.testing.assert_array_equal(point.weight, seen[1])
+    assert not np.array_equal(point.weight, seen[2])
+
+
+def test_a_validation_that_is_not_a_number_loses_to_any_that_is():
+    scores = iter([math.nan, 5.0, math.nan])
+    _, history = descend(validate=lambda point: next(scores))
+    assert (history.best_step, history.best_score) == (40, 5.0)
+
+
+def test_running_averages_move_once_a_step():
+    point, _ = descend(schedule=Schedule(steps=37, validate_every=100))
+    assert point.visits == 37
+
+
+def test_the_model_that_was_passed_in_stays_usable():
+    before = Point()
+    minimise(
+        noisy_distance,
+        before,
+        jnp.asarray(TARGET),
+        schedule=SCHEDULE,
+        validate=distance,
+        key=jax.random.key(0),
+    )
+    assert bits(before) == bits(Point())
+
+
+def test_the_same_key_gives_the_same_numbers_and_another_key_others():
+    first, again, other = (descend(seed=seed)[0] for seed in (0, 0, 1))
+    assert bits(first) == bits(again)
+    assert bits(first) != bits(other)
+
+
+def test_progress_hears_of_every_stretch_and_of_validations():
+    watching = Watching()
+    descend(schedule=Schedule(steps=25, validate_every=20), progress=watching)
+    done = [step for step, _ in watching.reports]
+    assert (watching.total, watching.begun) == (25, 0)
+    assert done == sorted(set(done))
+    assert done[-1] == 25
+    validated = [step for step, terms in watching.reports if terms and "validation" in terms]
+    assert validated == [20, 25]
+
+
+# Adam moves by exactly the learning rate under a slope that never changes.
+
+
+def slope(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+    loss = point.weight.sum() + point.bias.sum()
+    return Evaluated(loss, {"loss": loss}, point)
+
+
+def way(schedule: Schedule) -> float:
+    point, _ = descend(slope, schedule=schedule)
+    return -float(point.weight[0])
+
+
+def test_the_exponential_rate_falls_by_its_factor_every_step():
+    schedule = Schedule(steps=30, learning_rate=0.01, decay="exponential", decay_rate=0.9)
+    assert way(schedule) == pytest.approx(0.01 * (1 - 0.9**30) / 0.1, rel=1e-4)
+
+
+def test_the_cosine_rate_warms_up_and_falls_to_what_remains():
+    schedule = Schedule(steps=30, learning_rate=0.01, warm_up=10, decay_rate=0.05)
+    warm_up = [0.001 + (0.01 - 0.001) * step / 10 for step in range(10)]
+    cosine = [0.01 * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / 20))) for step in range(20)]
+    assert way(schedule) == pytest.approx(sum(warm_up) + sum(cosine), rel=1e-4)
+
+
+def test_weight_decay_pulls_on_weights_and_on_nothing_else():
+    def flat(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+        loss = 0.0 * point.weight.sum() + 0.0 * point.bias.sum()
+        return Evaluated(loss, {"loss": loss}, point)
+
+    start = eqx.tree_at(lambda point: point.weight, Point(), jnp.ones(3))
+    point, _ = minimise(
+        flat,
+        start,
+        None,
+        schedule=Schedule(steps=5, learning_rate=0.1, weight_decay=0.01),
+        validate=lambda point: 0.0,
+        key=jax.random.key(0),
+    )
+    assert (np.asarray(point.weight) < 0.9).all()
+    np.testing.assert_array_equal(point.bias, start.bias)
+
+
+def test_a_loss_that_leaves_the_numbers_is_reported_with_step_and_setting():
+    def explosive(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+        loss = jnp.exp(-point.weight).sum()
+        return Evaluated(
+            loss,
+            {"loss": loss, "steady": jnp.zeros(())},
+            eqx.tree_at(lambda point: point.weight, point, -jnp.abs(point.weight) * 1e6),
+        )
+
+    with pytest.raises(TrainingDivergedError) as caught:
+        descend(explosive, schedule=Schedule(steps=200, learning_rate=1e6, clip=None))
+    message = str(caught.value)
+    assert "training diverged at step 10: loss is no longer a number" in message
+    assert "learning_rate (now 1e+06)" in message
+    assert "clip (now None)" in message
+    assert "steady" not in message
+
+
+# Interruption and resumption
+
+
+def test_an_interruption_returns_the_best_model_so_far():
+    seen: list[np.ndarray] = []
+
+    def validate(point: Point) -> float:
+        seen.append(np.asarray(point.weight))
+        return float(len(seen))  # worse every time
+
+    point, history = descend(validate=validate, progress=Watching(interrupt_at=50))
+    assert history.interrupted
+    assert (history.best_step, len(history.entries)) == (20, 2)
+    np.testing.assert_array_equal(point.weight, seen[0])
+
+
+def test_an_interruption_before_any_validation_returns_the_model_as_it_is():
+    point, history = descend(progress=Watching(interrupt_at=10))
+    assert history.interrupted
+    assert history.entries == []
+    assert point.visits == 10
+
+
+def test_an_interruption_in_the_middle_of_a_step_leaves_a_usable_model(monkeypatch):
+    compiled = eqx.filter_jit
+
+    def interrupted(function=None, **options):
+        if function is None:
+            return lambda function: interrupted(function, **options)
+        run, calls = compiled(function, **options), []
+
+        def call(*arguments):
+            calls.append(run(*arguments))
+            if len(calls) == 2:
+                raise KeyboardInterrupt  # the step has run, and its result is lost
+            return calls[-1]
+
+        return call
+
+    monkeypatch.setattr(training.eqx, "filter_jit", interrupted)
+    point, history = descend()
+    assert history.interrupted
+    assert point.visits == 10
+    assert np.isfinite(point.weight).all()
+
+
+@pytest.mark.parametrize("interrupt_at", [20, 30, 40])
+def test_a_resumed_run_ends_where_the_uninterrupted_one_does_to_the_bit(tmp_path, interrupt_at):
+    whole, expected = descend()
+    path = tmp_path / "checkpoint.safetensors"
+    _, history = descend(checkpoint=path, progress=Watching(interrupt_at))
+    assert history.interrupted
+    watching = Watching()
+    resumed, history = descend(checkpoint=path, resume=True, progress=watching)
+    assert watching.begun == interrupt_at - interrupt_at % 20
+    assert bits(resumed) == bits(whole)
+    assert history.entries == expected.entries
+    assert (history.best_step, history.best_score) == (expected.best_step, expected.best_score)
+    assert not history.interrupted
+
+
+def test_resuming_keeps_the_best_model_from_before_the_interruption(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    scores = iter([1.0, 2.0, 3.0])
+    best, _ = descend(
+        validate=lambda point: next(scores), checkpoint=path, progress=Watching(interrupt_at=40)
+    )
+    resumed, history = descend(validate=lambda point: next(scores), checkpoint=path, resume=True)
+    assert history.best_step == 20
+    assert bits(resumed) == bits(best)
+
+
+def test_resuming_a_finished_run_trains_no_more(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    whole, _ = descend(checkpoint=path)
+    watching = Watching()
+    again, history = descend(checkpoint=path, resume=True, progress=watching)
+    assert watching.reports == []
+    assert bits(again) == bits(whole)
+    assert len(history.entries) == 3
+
+
+def test_without_resume_a_checkpoint_is_overwritten(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    first, _ = descend(checkpoint=path)
+    watching = Watching()
+    second, _ = descend(checkpoint=path, seed=1, progress=watching)
+    assert watching.begun == 0
+    assert bits(first) != bits(second)
+
+
+def test_resuming_without_a_checkpoint_starts_from_the_beginning(tmp_path):
+    point, _ = descend(checkpoint=tmp_path / "none.safetensors", resume=True)
+    assert bits(point) == bits(descend()[0])
+
+
+def test_resuming_under_other_circumstances_is_refused_by_what_differs(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    identity = {"settings": {"units": 8}, "data": "abc", "seed": 0}
+    descend(checkpoint=path, identity=identity)
+    for name, value in (("settings", {"units": 9}), ("data", "xyz"), ("seed", 1)):
+        with pytest.raises(InputError, match=rf"checkpoint\.safetensors: cannot resume.*other {name};"):
+            descend(checkpoint=path, resume=True, identity={**identity, name: value})
+    with pytest.raises(InputError, match="other schedule;"):
+        descend(
+            schedule=Schedule(steps=61, learning_rate=0.1, validate_every=20),
+            checkpoint=path,
+            resume=True,
+            identity=identity,
+        )
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint.safetensors"
+    save_tree, calls = training.save_tree, []
+
+    def fail_later(*arguments: Any, **options: Any) -> None:
+        calls.append(arguments)
+        if len(calls) > 1:
+            raise OSError("no space left on device")
+        save_tree(*arguments, **options)
+
+    monkeypatch.setattr(training, "save_tree", fail_later)
+    with pytest.raises(OSError, match="no space"):
+        descend(checkpoint=path)
+    monkeypatch.undo()
+    assert training.read_information(path)["step"] == 20
+    resumed, _ = descend(checkpoint=path, resume=True)
+    assert bits(resumed) == bits(descend()[0])
+
+
+def test_a_history_is_json(tmp_path: Path):
+    _, history = descend()
+    assert json.loads(json.dumps(history.entries)) == history.entries
