@@ -162,11 +162,11 @@ def numpy_lstm(lstm: LSTM, inputs: np.ndarray, feedback: np.ndarray) -> list[tup
 def test_the_lstm_equals_one_written_again_gate_by_gate(inputs):
     lstm = LSTM(2, 5, feedback=3, random=np.random.default_rng(2))
     feedback = jax.random.normal(jax.random.key(3), (4, 3, 3))
-    state, step = lstm.zero((3,)), jax.jit(lstm.step)
+    state, step = lstm.zero((3,)), eqx.filter_jit(LSTM.step)
     expected = numpy_lstm(lstm, np.asarray(inputs), np.asarray(feedback))
     projected, feedback = np.asarray(lstm.project(inputs)), np.asarray(feedback)
     for now, fed, (hidden, cell) in zip(projected, feedback, expected, strict=True):
-        state = step(state, now, fed)
+        state = step(lstm, state, now, fed)
         np.testing.assert_allclose(state.hidden, hidden, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(state.cell, cell, rtol=1e-4, atol=1e-6)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from vlbm.version import VERSION
 
 if TYPE_CHECKING:
+    from vlbm.environment import LearnedEnvironment as LearnedEnvironment
+    from vlbm.environment import LearnedVectorEnvironment as LearnedVectorEnvironment
     from vlbm.episodes import Episodes as Episodes
     from vlbm.errors import InputError as InputError
     from vlbm.estimate import Estimate as Estimate
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _HOME = {
     "VLBM": "vlbm.estimators.vlbm",
     "Episodes": "vlbm.episodes",
+    "LearnedEnvironment": "vlbm.environment",
+    "LearnedVectorEnvironment": "vlbm.environment",
     "Estimate": "vlbm.estimate",
     "Estimates": "vlbm.estimate",
     "InputError": "vlbm.errors",

@@ -13,7 +13,7 @@ import jax
 def keep_programs() -> None:
     """Turn JAX's persistent cache on, unless the user has set one up or VLBM_CACHE is empty."""
     place = os.environ.get("VLBM_CACHE", str(_user_cache() / "vlbm"))
-    if not place or jax.config.read("jax_compilation_cache_dir") is not None:
+    if not place or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
     jax.config.update("jax_compilation_cache_dir", str(Path(place) / "programs"))
     # Small programs are worth keeping too: a fit compiles dozens of them.

@@ -114,7 +114,7 @@ def rollout(
                 state, observation, trace = advance(state, observation, begin, step_key)
                 trace = Trace(*(np.asarray(part)[:steps] for part in trace))
                 if termination is not None:
-                    trace = trace._replace(ended=trace.ended | _ends(termination, trace.observation))
+                    trace = trace._replace(ended=trace.ended | verdict(termination, trace.observation))
                 _check_finite(group, trace, ended, begin)
                 traces.append(trace)
                 ended |= trace.ended.any(axis=0)
@@ -215,17 +215,18 @@ def _keys(key: PRNGKeyArray, time: Array) -> tuple[PRNGKeyArray, PRNGKeyArray, P
     return action_key, world_key, ending_key
 
 
-def _ends(
-    termination: Termination, observation: Float[np.ndarray, "steps policies episodes obs"]
-) -> np.ndarray:
-    shape = observation.shape[:-1]
-    verdict = np.asarray(termination(observation.reshape(-1, observation.shape[-1])))
-    if verdict.shape != (int(np.prod(shape)),):
+def verdict(
+    termination: Termination, observation: Float[np.ndarray, "*batch obs"]
+) -> Bool[np.ndarray, "*batch"]:
+    """Which observations end an episode by the user's rule."""
+    flat = observation.reshape(-1, observation.shape[-1])
+    ends = np.asarray(termination(flat))
+    if ends.shape != flat.shape[:1]:
         raise InputError(
-            f"termination: for {np.prod(shape)} observations it returned an array of shape "
-            f"{verdict.shape}; it must return one True or False for each"
+            f"termination: for {len(flat)} observations it returned an array of shape {ends.shape}; "
+            "it must return one True or False for each"
         )
-    return verdict.astype(bool).reshape(shape)
+    return ends.astype(bool).reshape(observation.shape[:-1])
 
 
 def _check_finite(policies: Mapping[str, Policy], trace: Trace, ended: np.ndarray, begin: int) -> None:

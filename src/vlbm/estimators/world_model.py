@@ -151,10 +151,8 @@ class WorldEvaluator:
     ) -> dict[str, Episodes]:
         """Imagined episodes of every policy in one of the worlds."""
         seed = self.seed if seed is None else seed
-        world = self.worlds[index]
-        prune = getattr(world, "pruned", None)
         return rollout(
-            world if prune is None else prune(),
+            self.worlds[index].pruned(),
             policies,
             start=self._starts(episodes, seed) if self.settings.start == "logged" else None,
             episodes=episodes,

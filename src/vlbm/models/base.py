@@ -60,6 +60,10 @@ class World(eqx.Module):
     def step(self, state: Any, action: Array, *, key: PRNGKeyArray) -> tuple[Any, Outcome]:
         """One step of the imagined system."""
 
+    def pruned(self) -> World:
+        """The same world without parts that do not matter."""
+        return self
+
     def action_inputs(self, action: Array) -> Float[Array, "*batch act"]:
         """Actions as networks see them: ids as one-hot vectors, vectors standardised."""
         if self.choices is not None and jnp.issubdtype(action.dtype, jnp.integer):

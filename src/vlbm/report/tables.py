@@ -41,8 +41,8 @@ def estimates_table(
     cells["length"] = [f"{value:,.0f}" for value in columns["length"]]
 
     def room(chosen: Mapping[str, list[str]]) -> int:
-        numbers = sum(max(len(name), *map(len, texts)) + 2 for name, texts in chosen.items())
-        return width - numbers - max(len(row.policy) for row in ranked) - 8
+        numbers = sum(max(len(name), *map(len, texts)) + 3 for name, texts in chosen.items())
+        return width - numbers - max(len(row.policy) for row in ranked) - 12
 
     # What a narrow terminal cannot show whole is left out, least important first.
     for name in ("length", "CVaR 10%"):
@@ -58,7 +58,8 @@ def estimates_table(
         heading = f"{low:.4g}".ljust(BAR - len(f"{high:.4g}")) + f"{high:.4g}"
         table.add_column(heading, style="cyan", no_wrap=True)
     for index, row in enumerate(ranked):
-        picture = _picture(row.lower, row.value, row.upper, truth and truth[row.policy], low, high)
+        true = None if truth is None else truth[row.policy]
+        picture = _picture(row.lower, row.value, row.upper, true, low, high)
         texts = [column[index] for column in cells.values()]
         table.add_row(str(index + 1), Text(row.policy), *texts, *([picture] if drawn else []))
     return table

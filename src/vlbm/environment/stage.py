@@ -1,4 +1,4 @@
-"""A learnt world as a Gymnasium environment, one episode at a time or many side by side."""
+"""Episodes side by side in a learnt world: what both kinds of environment are made of."""
 
 from __future__ import annotations
 
@@ -9,112 +9,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped, UInt32
 
-from vlbm.errors import InputError, require
+from vlbm.errors import InputError
 from vlbm.estimators.world_model import WorldEvaluator
 from vlbm.models.base import Outcome, World
-from vlbm.rollout import Termination
+from vlbm.rollout import Termination, verdict
 from vlbm.scaling import Scaler
-
-try:
-    import gymnasium
-    from gymnasium import spaces
-    from gymnasium.error import ResetNeeded
-    from gymnasium.vector import AutoresetMode, VectorEnv
-    from gymnasium.vector.utils import batch_space
-except ImportError:
-    require("gymnasium", extra="gym", purpose="A learnt world as an environment")
-    raise
 
 # How far rounding can carry a single-precision number past a bound, as a share of the bound.
 ROUNDING = 1e-6
 
 
-class LearnedEnvironment(gymnasium.Env[np.ndarray, Any]):
-    """A fitted world to act in.
-
-    Episodes start from logged initial observations (or from the prior, if the settings say so, or from
-    `reset(options={"observation": ...})`), end with the learnt probability or by the user's rule, and
-    are cut off at the horizon. Actions beyond the logged range are taken as they are: the world was
-    never shown what they do.
-    """
-
-    def __init__(
-        self,
-        evaluator: WorldEvaluator,
-        horizon: int | None = None,
-        termination: Termination | None = None,
-        world: int = 0,
-    ):
-        self.metadata = {"render_modes": []}
-        self._stage = _Stage(evaluator, 1, horizon=horizon, termination=termination, world=world)
-        self.observation_space = self._stage.observation_space
-        self.action_space = self._stage.action_space
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        observation = self._stage.reset(np.ones(1, bool), options or {}, generator=self.np_random)
-        return observation[0], {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        if self._stage.ended.any():
-            raise ResetNeeded("the episode has ended: call reset() before step()")
-        moved = self._stage.step(_shaped(action, self.action_space)[None], generator=self.np_random)
-        return (
-            moved.observation[0],
-            float(moved.reward[0]),
-            bool(moved.terminated[0]),
-            bool(moved.truncated[0]),
-            {"ending_probability": float(moved.ending[0])},
-        )
-
-
-class LearnedVectorEnvironment(VectorEnv[np.ndarray, Any, np.ndarray]):
-    """Many episodes in one fitted world, advanced by one compiled call a step.
-
-    An episode that ended starts afresh in the next step, whatever its action then: its reward is 0.
-    """
-
-    def __init__(
-        self,
-        evaluator: WorldEvaluator,
-        num_envs: int = 1,
-        horizon: int | None = None,
-        termination: Termination | None = None,
-        world: int = 0,
-    ):
-        if num_envs < 1:
-            raise InputError(f"num_envs={num_envs}: must be at least 1")
-        self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.num_envs = num_envs
-        self._stage = _Stage(evaluator, num_envs, horizon=horizon, termination=termination, world=world)
-        self.single_observation_space = self._stage.observation_space
-        self.single_action_space = self._stage.action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start all episodes, or those that `options["reset_mask"]` marks."""
-        super().reset(seed=seed)
-        options = options or {}
-        due = np.asarray(options.get("reset_mask", np.ones(self.num_envs, bool)))
-        if due.shape != (self.num_envs,) or due.dtype != bool:
-            raise InputError(f"options['reset_mask']: expected {self.num_envs} values, each True or False")
-        return self._stage.reset(due, options, generator=self.np_random), {}
-
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        underway = ~self._stage.ended
-        moved = self._stage.step(_shaped(actions, self.action_space), generator=self.np_random)
-        info = {"ending_probability": moved.ending, "_ending_probability": underway}
-        return moved.observation, moved.reward, moved.terminated, moved.truncated, info
-
-
-class _Moved(NamedTuple):
+class Moved(NamedTuple):
     """What a step showed of every episode."""
 
     observation: Float[np.ndarray, "episodes obs"]
@@ -124,7 +33,7 @@ class _Moved(NamedTuple):
     truncated: Bool[np.ndarray, " episodes"]
 
 
-class _Stage:
+class Stage:
     """Episodes side by side in one world; all that is random comes from the generator given."""
 
     def __init__(
@@ -141,10 +50,8 @@ class _Stage:
         if not 0 <= world < len(evaluator.worlds):
             raise InputError(f"world={world}: the evaluator's worlds are 0 to {len(evaluator.worlds) - 1}")
         chosen = evaluator.worlds[world]
-        prune = getattr(chosen, "pruned", None)
         self.world = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf,
-            chosen if prune is None else prune(),
+            lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, chosen.pruned()
         )
         self.initial = evaluator.initial if evaluator.settings.start == "logged" else None
         self.horizon = evaluator.horizon if horizon is None else horizon
@@ -175,7 +82,7 @@ class _Stage:
         self.ended = self.ended & ~due
         return self.observation.copy()
 
-    def step(self, action: np.ndarray, *, generator: np.random.Generator) -> _Moved:
+    def step(self, action: np.ndarray, *, generator: np.random.Generator) -> Moved:
         """Move every episode on; those that have ended begin afresh instead."""
         if self.state is None:
             raise ResetNeeded("call reset() before step()")
@@ -186,13 +93,13 @@ class _Stage:
         self._show(np.array(outcome.observation), np.where(due, 0, self.time + 1))
         terminated = np.asarray(ended) & ~due
         if self.termination is not None:
-            terminated |= _verdict(self.termination, self.observation) & ~due
+            terminated |= verdict(self.termination, self.observation) & ~due
         truncated = self.time >= self.horizon
         self.ended = terminated | truncated
         reward, ending = (np.array(part, np.float64) for part in (outcome.reward, outcome.ending))
         if not np.isfinite(reward).all():
             raise InputError("the model imagined rewards that are not finite")
-        return _Moved(self.observation.copy(), reward, ending, terminated, truncated)
+        return Moved(self.observation.copy(), reward, ending, terminated, truncated)
 
     def _show(self, observation: np.ndarray, time: np.ndarray) -> None:
         if not np.isfinite(observation).all():
@@ -349,25 +256,6 @@ def _raw_range(scaler: Scaler, margin: float) -> tuple[np.ndarray, np.ndarray]:
         np.where(known, low - rounding, -np.inf).astype(np.float32),
         np.where(known, high + rounding, np.inf).astype(np.float32),
     )
-
-
-def _verdict(
-    termination: Termination, observation: Float[np.ndarray, "episodes obs"]
-) -> Bool[np.ndarray, " episodes"]:
-    verdict = np.asarray(termination(observation))
-    if verdict.shape != observation.shape[:1]:
-        raise InputError(
-            f"termination: for {len(observation)} observations it returned an array of shape "
-            f"{verdict.shape}; it must return one True or False for each"
-        )
-    return verdict.astype(bool)
-
-
-def _shaped(action: Any, space: spaces.Space) -> np.ndarray:
-    action = np.asarray(action)
-    if action.shape != space.shape:
-        raise InputError(f"action: it has shape {action.shape}, expected {space.shape}")
-    return action
 
 
 def _luck(generator: np.random.Generator) -> np.uint32:

@@ -1,0 +1,115 @@
+"""A learnt world as a Gymnasium environment, one episode at a time or many side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vlbm.errors import InputError, require
+from vlbm.estimators.world_model import WorldEvaluator
+from vlbm.rollout import Termination
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+    from gymnasium.error import ResetNeeded
+    from gymnasium.vector import AutoresetMode, VectorEnv
+    from gymnasium.vector.utils import batch_space
+except ImportError:
+    require("gymnasium", extra="gym", purpose="A learnt world as an environment")
+    raise
+
+from vlbm.environment.stage import Stage
+
+__all__ = ["LearnedEnvironment", "LearnedVectorEnvironment"]
+
+
+class LearnedEnvironment(gymnasium.Env[np.ndarray, Any]):
+    """A fitted world to act in.
+
+    Episodes start from logged initial observations (or from the prior, if the settings say so, or from
+    `reset(options={"observation": ...})`), end with the learnt probability or by the user's rule, and
+    are cut off at the horizon. Actions beyond the logged range are taken as they are: the world was
+    never shown what they do.
+    """
+
+    def __init__(
+        self,
+        evaluator: WorldEvaluator,
+        horizon: int | None = None,
+        termination: Termination | None = None,
+        world: int = 0,
+    ):
+        self.metadata = {"render_modes": []}
+        self._stage = Stage(evaluator, 1, horizon=horizon, termination=termination, world=world)
+        self.observation_space = self._stage.observation_space
+        self.action_space = self._stage.action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        observation = self._stage.reset(np.ones(1, bool), options or {}, generator=self.np_random)
+        return observation[0], {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self._stage.ended.any():
+            raise ResetNeeded("the episode has ended: call reset() before step()")
+        moved = self._stage.step(_shaped(action, self.action_space)[None], generator=self.np_random)
+        return (
+            moved.observation[0],
+            float(moved.reward[0]),
+            bool(moved.terminated[0]),
+            bool(moved.truncated[0]),
+            {"ending_probability": float(moved.ending[0])},
+        )
+
+
+class LearnedVectorEnvironment(VectorEnv[np.ndarray, Any, np.ndarray]):
+    """Many episodes in one fitted world, advanced by one compiled call a step.
+
+    An episode that ended starts afresh in the next step, whatever its action then: its reward is 0.
+    """
+
+    def __init__(
+        self,
+        evaluator: WorldEvaluator,
+        num_envs: int = 1,
+        horizon: int | None = None,
+        termination: Termination | None = None,
+        world: int = 0,
+    ):
+        if num_envs < 1:
+            raise InputError(f"num_envs={num_envs}: must be at least 1")
+        self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.num_envs = num_envs
+        self._stage = Stage(evaluator, num_envs, horizon=horizon, termination=termination, world=world)
+        self.single_observation_space = self._stage.observation_space
+        self.single_action_space = self._stage.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start all episodes, or those that `options["reset_mask"]` marks."""
+        super().reset(seed=seed)
+        options = options or {}
+        due = np.asarray(options.get("reset_mask", np.ones(self.num_envs, bool)))
+        if due.shape != (self.num_envs,) or due.dtype != bool:
+            raise InputError(f"options['reset_mask']: expected {self.num_envs} values, each True or False")
+        return self._stage.reset(due, options, generator=self.np_random), {}
+
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        underway = ~self._stage.ended
+        moved = self._stage.step(_shaped(actions, self.action_space), generator=self.np_random)
+        info = {"ending_probability": moved.ending, "_ending_probability": underway}
+        return moved.observation, moved.reward, moved.terminated, moved.truncated, info
+
+
+def _shaped(action: Any, space: spaces.Space) -> np.ndarray:
+    action = np.asarray(action)
+    if action.shape != space.shape:
+        raise InputError(f"action: it has shape {action.shape}, expected {space.shape}")
+    return action
