@@ -91,7 +91,9 @@ def reference(model: BranchingModel, episodes: Episodes, weighting: Weighting) -
     out |= {"mixture": np.zeros(episodes.count), "mixture_ending": np.zeros(episodes.count)}
     for index, length in enumerate(episodes.length):
         row, step = episodes.first_observation[index], episodes.first_step[index]
-        states = (episodes.observation[row : row + length + 1] - model.observation.mean) / model.observation.scale
+        states = (
+            episodes.observation[row : row + length + 1] - model.observation.mean
+        ) / model.observation.scale
         rewards = (episodes.reward[step : step + length] - model.reward.mean) / model.reward.scale
         actions = (episodes.action[step : step + length] - model.action.mean) / model.action.scale
         ended = np.arange(length) == (length - 1 if episodes.terminated[index] else -1)
@@ -125,10 +127,14 @@ def reference(model: BranchingModel, episodes: Episodes, weighting: Weighting) -
             out["ending"][branch, index] = sum(
                 bernoulli.logpmf(end, emitted.ending) for end, emitted in zip(ended, said[1:], strict=True)
             )
-            predictions.append([Emitted(decoder, latent) for latent in own] if weighting.mixture == "branches" else said)
+            predictions.append(
+                [Emitted(decoder, latent) for latent in own] if weighting.mixture == "branches" else said
+            )
         for time in range(length + 1):
             now = [prediction[time] for prediction in predictions]
-            out["mixture"][index] += norm.logpdf(states[time], *consensus(weight, [x.state for x in now])).sum()
+            out["mixture"][index] += norm.logpdf(
+                states[time], *consensus(weight, [x.state for x in now])
+            ).sum()
             if time:
                 law = consensus(weight, [x.reward for x in now])
                 out["mixture"][index] += norm.logpdf(rewards[time - 1], *law).sum()
@@ -170,7 +176,9 @@ def test_every_term_equals_the_one_computed_by_loops(episodes, window, case):
     expected = reference(model, episodes, weighting)
     steps = sum(LENGTHS)
     for name in ("reconstruction", "initial_divergence", "divergence", "alignment"):
-        np.testing.assert_allclose(getattr(terms, name), expected[name].sum() / steps, rtol=1e-4, err_msg=name)
+        np.testing.assert_allclose(
+            getattr(terms, name), expected[name].sum() / steps, rtol=1e-4, err_msg=name
+        )
     mixes = weighting.mixture != "none"
     ending = expected["ending"].sum() + mixes * expected["mixture_ending"].sum()
     np.testing.assert_allclose(terms.ending, ending / steps, rtol=1e-4)
@@ -214,10 +222,17 @@ def test_the_gradient_is_the_slope_of_the_objective(episodes, window):
         for part in ("encoder", "decoder", "weight_root"):
             direction = jax.tree.map(lambda leaf: 1e-6 * draw(size=leaf.shape), getattr(model, part))
             ahead, behind = (
-                total(replace(model, **{part: jax.tree.map(lambda a, b: a + sign * b, getattr(model, part), direction)}))[0]  # noqa: B023
+                total(
+                    replace(
+                        model,
+                        **{part: jax.tree.map(lambda a, b: a + sign * b, getattr(model, part), direction)},
+                    )
+                )[0]  # noqa: B023
                 for sign in (1, -1)
             )
-            products = jax.tree.map(lambda slope, way: (slope * way).sum(), getattr(gradient, part), direction)
+            products = jax.tree.map(
+                lambda slope, way: (slope * way).sum(), getattr(gradient, part), direction
+            )
             predicted = sum(jax.tree.leaves(products))
             np.testing.assert_allclose((ahead - behind) / 2, predicted, rtol=1e-5, err_msg=part)
 
@@ -239,7 +254,10 @@ def test_the_alignment_and_its_gradient_equal_the_double_loop(difference, kind):
     units = difference.shape[1]
     slopes = {
         "pairwise": [
-            [sum(2 * (row[j] - row[k]) for k in range(units)) / (units * (units - 1) / 2) for j in range(units)]
+            [
+                sum(2 * (row[j] - row[k]) for k in range(units)) / (units * (units - 1) / 2)
+                for j in range(units)
+            ]
             for row in difference
         ],
         "mse": 2 * difference / units,

@@ -163,6 +163,10 @@ class WorldEvaluator:
             progress=progress,
         )
 
+    def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
+        """The first world's latent of every observation, row for row as `episodes.observation`."""
+        return self.model.encode(episodes)
+
     def with_settings(self, **changes: Any) -> WorldEvaluator:
         """The same fitted worlds, imagined otherwise (sampling, reencode_every, clip_margin, start)."""
         settings = replace(self.settings, **changes)

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vlbm.episodes import Episodes
 from vlbm.scaling import Scaler
 from vlbm.windows import Window
 
@@ -59,6 +61,10 @@ class World(eqx.Module):
     @abstractmethod
     def step(self, state: Any, action: Array, *, key: PRNGKeyArray) -> tuple[Any, Outcome]:
         """One step of the imagined system."""
+
+    def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
+        """Latents of logged observations; only latent models have any."""
+        raise TypeError(f"{type(self).__name__} has no latents")
 
     def pruned(self) -> World:
         """The same world without parts that do not matter."""

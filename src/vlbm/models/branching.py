@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vlbm.distributions import Normal
+from vlbm.episodes import Episodes
 from vlbm.models.base import Imagination, Outcome, World
 from vlbm.models.latent import Decoder, Encoder
 from vlbm.networks import LSTMState
@@ -108,6 +109,12 @@ class BranchingModel(World):
         return moved, Outcome(
             self.observation.invert(observation), self.reward.invert(reward)[..., 0], ending
         )
+
+    def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
+        """The latent of every observation, row for row as `episodes.observation`."""
+        from vlbm.models.encoding import encode
+
+        return encode(self, episodes)
 
     def pruned(self, threshold: float = 1e-5) -> BranchingModel:
         """The same model without the branches that weigh nothing."""
