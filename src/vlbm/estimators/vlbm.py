@@ -16,7 +16,7 @@ from jaxtyping import PRNGKeyArray
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.world_model import WorldEvaluator, fit_worlds
-from vlbm.models.base import Imagination, open_loop_error
+from vlbm.models.base import Imagination, SamplingKind, open_loop_error
 from vlbm.models.branching import BranchingModel
 from vlbm.models.latent import Architecture, Decoder, Encoder
 from vlbm.models.objective import AlignmentKind, MixtureKind, Weighting, objective
@@ -66,7 +66,7 @@ class VLBM:
     models: int = 1  # trained from different seeds; their estimates are averaged
     # The imagination
     start: Literal["logged", "prior"] = "logged"
-    sampling: bool = True
+    sampling: SamplingKind = "all"
     reencode_every: int | None = 5
     clip_margin: float | None = 0.1
 
@@ -203,7 +203,7 @@ class VLBM:
 
         windows = held_out_windows(held_out, steps=VALIDATION_STEPS, count=VALIDATION_WINDOWS, seed=0)
         # Means, not draws: validation should rank models, not their luck.
-        steady = replace(self.imagination, sampling=False)
+        steady = replace(self.imagination, sampling="none")
 
         @eqx.filter_jit
         def validate(model: BranchingModel) -> jax.Array:

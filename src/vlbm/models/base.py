@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,11 +17,16 @@ from vlbm.scaling import Scaler
 from vlbm.windows import Window
 
 
+# What is drawn when imagining: everything; latents only, with the means of observations and rewards (whose
+# spread is what a model could not explain, not what a sensor would show); or nothing at all.
+SamplingKind = Literal["all", "latents", "none"]
+
+
 @dataclass(frozen=True)
 class Imagination:
     """How a learnt world is unrolled."""
 
-    sampling: bool = True  # draw latents, observations and rewards; False takes means
+    sampling: SamplingKind = "all"
     reencode_every: int | None = None  # start afresh from the predicted observation every so many steps
     clip_margin: float | None = None  # keep predictions in the logged range, widened by this share of it
 

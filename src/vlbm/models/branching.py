@@ -83,6 +83,8 @@ class BranchingModel(World):
         # One draw for everything that is random in a step: it compiles faster than many small ones.
         parts = [self.branches * self.latents, self.latents, observations, 1]
         noise = jnp.split(self._noise(key, (count, sum(parts))), np.cumsum(parts)[:-1].tolist(), axis=-1)
+        if self.imagination.sampling == "latents":
+            noise[2:] = [jnp.zeros_like(part) for part in noise[2:]]
         branch_noise = jnp.moveaxis(noise[0].reshape(count, self.branches, self.latents), 1, 0)
         inputs = self.action_inputs(action)
 
@@ -140,7 +142,7 @@ class BranchingModel(World):
         return self.decoder.lstm.zero((self.branches, *batch))
 
     def _noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        return jax.random.normal(key, shape) if self.imagination.sampling else jnp.zeros(shape)
+        return jnp.zeros(shape) if self.imagination.sampling == "none" else jax.random.normal(key, shape)
 
     def _clip(self, scaler: Scaler, distribution: Normal, noise: Array) -> Array:
         value = distribution.sample(noise)
