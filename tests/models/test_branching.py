@@ -18,7 +18,7 @@ from vlbm.models.branching import BranchingModel, BranchState
 from vlbm.models.latent import Emission
 from vlbm.windows import WindowSource
 
-MEANS = Imagination(sampling=False)
+MEANS = Imagination(sampling="none")
 KEY = jax.random.key(0)
 STEPS = 3
 
@@ -115,41 +115,68 @@ def test_weights_are_squared_roots_over_their_sum(world):
     np.testing.assert_array_equal(vanishing.weight, 0.0)
 
 
-def test_samples_scatter_as_the_mixture_says(world, start, actions):
-    """One step from one state, many times: the branches' latents are draws, and so are what is seen."""
-    many = 20_000
-    drawn = replace(world, imagination=Imagination(sampling=True))
-    state = jax.tree.map(
-        lambda leaf: jnp.repeat(
-            leaf[..., :1] if leaf.ndim == 1 else leaf[:, :1], many, axis=min(leaf.ndim - 1, 1)
-        ),
-        begin(world, start, key=KEY),
-    )
-    _, outcome = advance(drawn, state, jnp.repeat(actions[0, :1], many, axis=0), key=KEY)
+@eqx.filter_jit
+def mixture_at(world: BranchingModel, latent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Means of state and reward in raw units, and the chance of ending, at the branches' latents."""
+    emitted = [branch(world.decoder, index).emit(latent[index]) for index in range(world.branches)]
+    pairs = list(zip(world.weight, emitted, strict=True))
+    observation = sum(weight * emission.observation.mean for weight, emission in pairs)
+    reward = sum(weight * emission.reward.mean for weight, emission in pairs)
+    ending = sum(weight * emission.ending.probability for weight, emission in pairs)
+    return world.observation.invert(observation), world.reward.invert(reward[..., None])[..., 0], ending
 
-    means, variances, endings = [], [], []
-    noise = jax.random.normal(jax.random.key(7), (many, world.latents))
+
+@eqx.filter_jit
+def spread_at(world: BranchingModel, latent: jax.Array) -> jax.Array:
+    """Deviation of the state in raw units, at the branches' latents."""
+    emitted = [branch(world.decoder, index).emit(latent[index]) for index in range(world.branches)]
+    pairs = zip(world.weight, emitted, strict=True)
+    variance = sum(weight**2 * emission.observation.scale**2 for weight, emission in pairs)
+    return jnp.sqrt(variance) * world.observation.scale
+
+
+def test_draws_scatter_around_the_mixture_at_the_latents_that_were_drawn(world, start):
+    many = jnp.tile(start, (2000, 1))
+    action = jnp.zeros((8000, 1))
+    drawn = replace(world, imagination=Imagination(sampling="all"))
+    state, outcome = advance(drawn, begin(drawn, many, key=KEY), action, key=jax.random.key(1))
+    mean, _, ending = mixture_at(world, state.latent)
+    deviation = np.asarray((outcome.observation - mean) / spread_at(world, state.latent), np.float64)
+    np.testing.assert_allclose(deviation.mean(0), 0.0, atol=0.05)
+    np.testing.assert_allclose(deviation.std(0), 1.0, atol=0.04)
+    np.testing.assert_allclose(outcome.ending, ending, rtol=1e-4)
+
+
+def test_latents_of_a_branch_are_drawn_from_its_transition(world, start):
+    many = jnp.tile(start[:1], (8000, 1))
+    drawn = replace(world, imagination=Imagination(sampling="all"))
+    begun = begin(world, many, key=KEY)  # the same latent for all, at the mean
+    state, _ = advance(drawn, begun, jnp.zeros((8000, 1)), key=jax.random.key(1))
     for index in range(3):
-        decoder, latent = branch(world.decoder, index), state.latent[index, 0]
-        inputs = jnp.concatenate([latent, world.action.apply(actions[0, 0])])
+        decoder = branch(world.decoder, index)
+        inputs = jnp.concatenate([begun.latent[index, 0], world.action.apply(jnp.zeros(1))])
         hidden = decoder.lstm.step(decoder.lstm.zero(()), decoder.lstm.project(inputs)).hidden
-        transition = decoder.transition(decoder.alignment(hidden))
-        emission = jax.jit(decoder.emit)(transition.mean + transition.scale * noise)
-        means.append(np.asarray(emission.observation.mean, np.float64))
-        variances.append(np.asarray(emission.observation.scale, np.float64) ** 2)
-        endings.append(np.asarray(emission.ending.probability))
-    weight = np.asarray(world.weight, np.float64)
-    mean = sum(w * m.mean(0) for w, m in zip(weight, means, strict=True))
-    variance = sum(w**2 * (m.var(0) + v.mean(0)) for w, m, v in zip(weight, means, variances, strict=True))
-    seen = np.asarray(world.observation.apply(outcome.observation), np.float64)
-    np.testing.assert_allclose(seen.mean(0), mean, atol=4 * np.sqrt(variance.max() / many))
-    np.testing.assert_allclose(seen.var(0), variance, rtol=0.05)
-    ending = sum(w * e.mean() for w, e in zip(weight, endings, strict=True))
-    np.testing.assert_allclose(outcome.ending.mean(), ending, rtol=0.02)
+        law = decoder.transition(decoder.alignment(hidden))
+        deviation = (np.asarray(state.latent[index], np.float64) - law.mean) / np.asarray(law.scale)
+        np.testing.assert_allclose(deviation.mean(0), 0.0, atol=0.05)
+        np.testing.assert_allclose(deviation.std(0), 1.0, atol=0.04)
+    # Branches draw for themselves: their latents do not move together.
+    deviations = np.asarray(state.latent - state.latent.mean(1, keepdims=True)).reshape(3, -1)
+    assert np.abs(np.corrcoef(deviations) - np.eye(3)).max() < 0.05
+
+
+def test_sampling_latents_alone_shows_the_means_at_the_latents_drawn(world, start, actions):
+    drawn = replace(world, imagination=Imagination(sampling="latents"))
+    state, outcome = advance(drawn, begin(drawn, start, key=KEY), actions[0], key=KEY)
+    mean, reward, _ = mixture_at(world, state.latent)
+    np.testing.assert_allclose(outcome.observation, mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(outcome.reward, reward, rtol=1e-4, atol=1e-5)
+    still, _ = advance(world, begin(world, start, key=KEY), actions[0], key=KEY)
+    assert not np.allclose(state.latent, still.latent, atol=1e-2)
 
 
 def test_luck_is_shared_by_policies_and_not_by_episodes(world, start, actions):
-    drawn = replace(world, imagination=Imagination(sampling=True))
+    drawn = replace(world, imagination=Imagination(sampling="all"))
     both = jnp.broadcast_to(start, (2, *start.shape))
     same = jnp.broadcast_to(actions[0, :1], (2, 4, 1))
     alike = jnp.broadcast_to(start[:1], both.shape)
@@ -196,7 +223,7 @@ def test_encoders_of_dropped_branches_go_with_them(episodes):
 
 
 def test_reencoding_starts_afresh_from_what_was_predicted_when_it_is_due(world, start, actions):
-    fresh = replace(world, imagination=Imagination(sampling=False, reencode_every=2))
+    fresh = replace(world, imagination=Imagination(sampling="none", reencode_every=2))
     plain_state, plain = imagine(world, start, actions[:1])
     state, outcome = imagine(fresh, start, actions[:1])
     np.testing.assert_array_equal(outcome.observation, plain.observation)
@@ -221,7 +248,7 @@ def test_predictions_are_kept_in_the_logged_range_widened_by_the_margin(world, e
             world.decoder.reward_head.linear.bias + jnp.array([1e3, 0]),
         ),
     )
-    clipped = replace(wild, imagination=Imagination(sampling=False, clip_margin=0.1))
+    clipped = replace(wild, imagination=Imagination(sampling="none", clip_margin=0.1))
     _, outcome = imagine(clipped, start, actions[:1])
     low, high = episodes.observation.min(0), episodes.observation.max(0)
     expected = [high[0] + 0.1 * (high[0] - low[0]), low[1] - 0.1 * (high[1] - low[1])]
@@ -232,21 +259,19 @@ def test_predictions_are_kept_in_the_logged_range_widened_by_the_margin(world, e
     assert (free.observation[0, :, 0] > expected[0]).all()
 
 
-def test_every_branch_begins_at_the_same_latent_of_the_prior_and_shows_the_mixture_there(world):
-    state, observation = eqx.filter_jit(BranchingModel.begin_from_prior)(world, (2, 1000), key=KEY)
+@pytest.mark.parametrize("sampling", ["none", "latents"])
+def test_branches_begin_at_one_latent_of_the_prior_and_show_the_mixture_there(world, sampling):
+    drawn = replace(world, imagination=Imagination(sampling=sampling))
+    state, observation = eqx.filter_jit(BranchingModel.begin_from_prior)(drawn, (2, 1000), key=KEY)
     assert state.latent.shape == (3, 2, 1000, 3)
     for index in range(3):
         np.testing.assert_array_equal(state.latent[index], state.latent[0])
-    drawn = np.asarray(state.latent[0, 0])
-    np.testing.assert_allclose(drawn.mean(0), 0, atol=0.15)  # drawn even where means are asked for
-    np.testing.assert_allclose(drawn.std(0), 1, atol=0.1)
-    weight = np.asarray(world.weight)
-    shown = sum(
-        weight[index]
-        * np.asarray(jax.jit(branch(world.decoder, index).emit)(state.latent[0]).observation.mean)
-        for index in range(3)
-    )
-    np.testing.assert_allclose(observation, world.observation.invert(shown), rtol=1e-4, atol=1e-4)
+    # Drawn even where means are asked for: the mean of the prior is a single state.
+    latent = np.asarray(state.latent[0, 0])
+    np.testing.assert_allclose(latent.mean(0), 0, atol=0.15)
+    np.testing.assert_allclose(latent.std(0), 1, atol=0.1)
+    shown, _, _ = mixture_at(world, state.latent)
+    np.testing.assert_allclose(observation, shown, rtol=1e-4, atol=1e-4)
 
 
 def test_a_world_never_ends_where_no_logged_episode_was_ended_by_the_system(start, actions):

@@ -74,6 +74,8 @@ class BranchingModel(World):
         state = BranchState(latent, self._zero_lstm(batch), jnp.zeros(batch, jnp.int32))
         emission = eqx.filter_vmap(Decoder.emit)(self.decoder, latent).mixed(self.weight)
         observation_noise = self._noise(observation_key, (batch[-1], self.observation.mean.shape[0]))
+        if self.imagination.sampling == "latents":
+            observation_noise = jnp.zeros_like(observation_noise)
         return state, self.observation.invert(
             self._clip(self.observation, emission.observation, observation_noise)
         )

@@ -1,0 +1,160 @@
+"""Estimates: values, intervals, quantiles and shares, by hand and by simulation."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from vlbm.estimate import Estimate, Estimates, from_returns
+from vlbm.version import VERSION
+
+
+def test_one_model_gives_the_mean_and_the_student_interval():
+    returns = np.array([1.0, 2.0, 4.0, 9.0])
+    estimate = from_returns("a", [returns], length=3.5)
+    error = np.sqrt(((returns - 4) ** 2).sum() / 3 / 4)
+    assert (estimate.policy, estimate.value, estimate.length) == ("a", 4.0, 3.5)
+    assert estimate.standard_error == pytest.approx(error)
+    reach = 3.182446305 * error  # Student's t with 3 degrees of freedom at 97.5 %
+    assert (estimate.lower, estimate.upper) == pytest.approx((4 - reach, 4 + reach))
+    np.testing.assert_array_equal(estimate.returns, returns)
+
+
+def test_the_interval_covers_the_value_as_often_as_it_says():
+    random = np.random.default_rng(0)
+    covered = 0
+    for _ in range(2000):
+        estimate = from_returns("a", [random.normal(3.0, 2.0, 6)], length=1)
+        covered += estimate.lower <= 3.0 <= estimate.upper
+    # 95 % of 2000 with a deviation of 9.7; a normal interval of six numbers would cover 90 %.
+    assert 1870 <= covered <= 1930
+
+
+def test_the_interval_of_models_that_disagree_covers_too():
+    random = np.random.default_rng(1)
+    covered = 0
+    for _ in range(1000):
+        values = random.normal(3.0, 1.0, 3)  # three models, each wrong in its own way
+        estimate = from_returns("a", [random.normal(value, 0.5, 50) for value in values], length=1)
+        covered += estimate.lower <= 3.0 <= estimate.upper
+    assert 930 <= covered <= 970
+
+
+def test_models_that_disagree_are_as_uncertain_as_their_values():
+    parts = [np.random.default_rng(0).normal(mean, 1.0, 50) for mean in (0.0, 5.0, 13.0)]
+    estimate = from_returns("a", parts, length=1)
+    values = np.array([part.mean() for part in parts])
+    assert estimate.value == pytest.approx(values.mean())
+    assert estimate.standard_error == pytest.approx(values.std(ddof=1) / np.sqrt(3))
+    assert estimate.upper - estimate.value == pytest.approx(student.ppf(0.975, 2) * estimate.standard_error)
+
+
+def test_models_that_agree_pool_their_episodes():
+    base = np.random.default_rng(0).normal(size=40)
+    parts = [base, base[::-1].copy()]
+    estimate = from_returns("a", parts, length=1)
+    assert estimate.standard_error == pytest.approx(np.sqrt(base.var(ddof=1) / 40 / 2))
+    assert estimate.upper - estimate.value == pytest.approx(student.ppf(0.975, 78) * estimate.standard_error)
+    assert len(estimate.returns) == 80
+
+
+def test_models_count_alike_however_many_episodes_they_have():
+    assert from_returns("a", [np.zeros(2), np.ones(8)], length=1).value == 0.5
+
+
+def estimate_of(returns: list[float], **fields) -> Estimate:
+    return Estimate("a", 0.0, 0.0, 0.0, 0.0, np.array(returns), 1.0, **fields)
+
+
+def test_quantiles_interpolate_between_returns():
+    estimate = estimate_of([4.0, 1.0, 3.0, 2.0, 5.0])
+    assert estimate.quantile(0.5) == 3.0
+    assert estimate.quantiles == pytest.approx(
+        {"0.05": 1.2, "0.25": 2.0, "0.5": 3.0, "0.75": 4.0, "0.95": 4.8}
+    )
+
+
+def test_the_cvar_is_the_mean_of_the_worst_share():
+    estimate = estimate_of([float(value) for value in range(20, 0, -1)])
+    assert estimate.cvar(0.1) == pytest.approx((1 + 2) / 2)
+    assert estimate.cvar(0.25) == pytest.approx((1 + 2 + 3 + 4 + 5) / 5)
+    assert estimate.cvar(1.0) == pytest.approx(10.5)
+
+
+def test_the_cvar_fills_its_share_up_with_a_part_of_the_next_return():
+    assert estimate_of([1.0, 5.0, 9.0]).cvar(0.5) == pytest.approx((1 + 0.5 * 5) / 1.5)
+    assert estimate_of([7.0, 2.0, 9.0]).cvar(0.1) == pytest.approx(2.0)
+
+
+@pytest.fixture
+def estimates() -> Estimates:
+    rows = tuple(
+        from_returns(name, [np.array(returns)], length=2.0, warnings=warnings)
+        for name, returns, warnings in (
+            ("low", [1.0, 2.0], ()),
+            ("high", [5.0, 7.0], ("unlike the data",)),
+            ("middle", [3.0, 4.0], ()),
+        )
+    )
+    return Estimates(
+        rows=rows,
+        method="vlbm",
+        seed=3,
+        discount=0.99,
+        settings={"branches": 2, "head_units": [8, 4]},
+        data={"path": "logs.npz", "episodes": 7, "steps": 70},
+        seconds={"fit": 1.5, "evaluate": 0.5},
+        warnings=("short logs",),
+    )
+
+
+def test_estimates_are_a_sequence_in_the_order_given(estimates):
+    assert len(estimates) == 3
+    assert [row.policy for row in estimates] == ["low", "high", "middle"]
+    assert estimates[1].policy == "high"
+    assert [row.policy for row in estimates[1:]] == ["high", "middle"]
+    np.testing.assert_array_equal(estimates.values, [1.5, 6.0, 3.5])
+
+
+def test_ranking_puts_the_best_first(estimates):
+    assert [row.policy for row in estimates.ranked()] == ["high", "middle", "low"]
+
+
+def test_the_json_has_exactly_the_fields_that_were_promised(estimates, tmp_path):
+    estimates.save_json(tmp_path / "estimates.json")
+    content = json.loads((tmp_path / "estimates.json").read_text())
+    assert content == estimates.to_json()
+    assert set(content) == {
+        "method",
+        "version",
+        "seed",
+        "discount",
+        "settings",
+        "data",
+        "seconds",
+        "warnings",
+        "policies",
+    }
+    assert (content["method"], content["version"], content["seed"]) == ("vlbm", VERSION, 3)
+    assert content["data"] == {"path": "logs.npz", "episodes": 7, "steps": 70}
+    assert content["warnings"] == ["short logs"]
+    first = content["policies"][1]
+    assert set(first) == {
+        "policy",
+        "value",
+        "standard_error",
+        "lower",
+        "upper",
+        "quantiles",
+        "cvar",
+        "length",
+        "warnings",
+    }
+    assert (first["policy"], first["value"], first["standard_error"]) == ("high", 6.0, 1.0)
+    assert first["lower"] == pytest.approx(6 - student.ppf(0.975, 1))
+    assert first["quantiles"] == pytest.approx({"0.05": 5.1, "0.25": 5.5, "0.5": 6, "0.75": 6.5, "0.95": 6.9})
+    assert first["cvar"] == {"0.1": 5.0}
+    assert first["warnings"] == ["unlike the data"]
