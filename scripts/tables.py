@@ -32,7 +32,9 @@ def main() -> None:
 
 def read(name: str) -> list[dict[str, Any]]:
     path = ROOT / "docs" / "results" / name
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    )
 
 
 def grouped(rows: list[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
@@ -53,7 +55,9 @@ def seconds(rows: list[dict[str, Any]]) -> str:
 
 
 def default_table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| task | seeds | rank correlation | regret@1 (of the range) | MAE | range of true returns | fit |"]
+    lines = [
+        "| task | seeds | rank correlation | regret@1 (of the range) | MAE | range of true returns | fit |"
+    ]
     lines.append("|---|---|---|---|---|---|---|")
     for (task,), group in grouped(rows, "task").items():
         truth = np.array(group[0]["truth"])
@@ -79,7 +83,10 @@ def ablation_table(rows: list[dict[str, Any]]) -> str:
 
 def settings_table(rows: list[dict[str, Any]]) -> str:
     tasks = list(dict.fromkeys(row["task"] for row in rows))
-    lines = [f"| change | {' | '.join(f'{task}: validation' for task in tasks)} |", "|---|" + "---|" * len(tasks)]
+    lines = [
+        f"| change | {' | '.join(f'{task}: validation' for task in tasks)} |",
+        "|---|" + "---|" * len(tasks),
+    ]
     for (label,), group in grouped(rows, "label").items():
         by_task = {row["task"]: f"{row['validation']:.4f}" for row in group}
         lines.append(f"| {label} | {' | '.join(by_task.get(task, '') for task in tasks)} |")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import jax
+# Compiling dominates tests of small models: it is done quickly rather than well, and kept from run to run.
+# Both must be said before JAX starts.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+os.environ.setdefault("VLBM_CACHE", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "vlbm"))
+
 import numpy as np
 import pytest
 
+from vlbm.compilation import keep_programs
 from vlbm.episodes import Episodes
 
-# Compiling dominates these small tests: programs are kept from run to run where a cache is given.
-if cache := os.environ.get("VLBM_TEST_CACHE"):
-    jax.config.update("jax_compilation_cache_dir", cache)
+keep_programs()
 
 
 @pytest.fixture(scope="session")

@@ -75,10 +75,12 @@ def evaluate(
 
     Example: `vlbm evaluate logs.parquet candidates/*.onnx --report report.html`
     """
+    from vlbm.estimators.world_model import check_request
     from vlbm.policies import load_policies
     from vlbm.report.tables import print_estimates
     from vlbm.sources import is_data
 
+    check_request(discount=discount, horizon=horizon, episodes=episodes)
     for path in (json, report):
         _check_writable(path)
     progress = make_progress(quiet)
@@ -121,15 +123,14 @@ def evaluate(
 
 
 def _check_before_fitting(logged: Episodes, policies: dict[str, Any]) -> None:
-    """A policy that does not fit should be told before minutes of training, not after."""
-    from vlbm.policies import check_fit
+    """A policy that does not fit or does not act should be told before minutes of training, not after."""
+    from vlbm.policies import check_actions, check_fit
 
-    check_fit(
-        policies,
-        observation_size=logged.observation_size,
-        action_size=logged.action_size,
-        discrete=logged.discrete,
-    )
+    sizes: dict[str, Any] = {"action_size": logged.action_size, "discrete": logged.discrete}
+    check_fit(policies, observation_size=logged.observation_size, **sizes)
+    seen = logged.initial_observations()[:16]
+    for name, policy in policies.items():
+        check_actions(name, policy.mean(seen), batch=len(seen), **sizes)
 
 
 def _load_termination(specification: str) -> Termination:

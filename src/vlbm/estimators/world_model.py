@@ -85,10 +85,7 @@ class WorldEvaluator:
         """The value of every policy, from `episodes` imagined episodes of each in every world."""
         from vlbm.policies import check_fit
 
-        if not 0 < discount <= 1:
-            raise InputError(f"discount {discount}: must be above 0 and at most 1")
-        if episodes < 1 or (horizon is not None and horizon < 1):
-            raise InputError("episodes and horizon must be at least 1")
+        check_request(discount=discount, horizon=horizon, episodes=episodes)
         named = policies if isinstance(policies, Mapping) else {"policy": policies}
         if not named:
             raise InputError("no policies were given")
@@ -276,6 +273,16 @@ def fit_worlds(
         seconds=time.monotonic() - began,
         notes=tuple(notes),
     )
+
+
+def check_request(*, discount: float, horizon: int | None, episodes: int) -> None:
+    """Refuse what cannot be evaluated."""
+    if not 0 < discount <= 1:
+        raise InputError(f"discount {discount}: must be above 0 and at most 1")
+    if episodes < 1:
+        raise InputError(f"episodes {episodes}: must be at least 1")
+    if horizon is not None and horizon < 1:
+        raise InputError(f"horizon {horizon}: must be at least 1")
 
 
 def check_enough(episodes: Episodes) -> None:

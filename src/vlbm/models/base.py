@@ -16,7 +16,6 @@ from vlbm.episodes import Episodes
 from vlbm.scaling import Scaler
 from vlbm.windows import Window
 
-
 # What is drawn when imagining: everything; latents only, with the means of observations and rewards (whose
 # spread is what a model could not explain, not what a sensor would show); or nothing at all.
 SamplingKind = Literal["all", "latents", "none"]
