@@ -6,6 +6,7 @@ from typing import Any
 
 # The paper's model, objective, schedule and evaluation (docs/method.md says where the paper leaves a choice).
 PAPER: dict[str, Any] = {
+    "branches": 10,
     "latents": 16,
     "units": 64,
     "normalisation": "batch",
@@ -17,12 +18,14 @@ PAPER: dict[str, Any] = {
     "window": None,
     "batch": 64,
     "steps": 1000,
+    "learning_rate": 1e-3,
     "warm_up": 0,
     "decay": "exponential",
     "decay_rate": 0.997,
     "clip": None,
     "weight_decay": 0.001,
     "validate_every": 50,
+    "models": 1,
     "start": "prior",
     "reencode_every": None,
     "clip_margin": None,

@@ -35,7 +35,7 @@ class VLBM:
     """The variational latent branching model; the defaults are the `default` preset."""
 
     # The networks
-    branches: int = 10
+    branches: int = 3
     latents: int = 32
     units: int = 128
     head_units: tuple[int, ...] = (128, 64)
@@ -51,11 +51,11 @@ class VLBM:
     initial_divergence_weight: float = 0.01
     mixture: MixtureKind = "branches"
     # The training
-    window: int | None = 10  # steps; None trains on whole episodes
+    window: int | None = 5  # steps; None trains on whole episodes
     at_start: float = 0.1  # share of windows that begin with an episode
-    batch: int = 80
-    steps: int = 5000
-    learning_rate: float = 1e-3
+    batch: int = 160
+    steps: int = 2000
+    learning_rate: float = 8e-3
     warm_up: int = 100
     decay: Literal["cosine", "exponential"] = "cosine"
     decay_rate: float = 0.05
@@ -63,7 +63,7 @@ class VLBM:
     weight_decay: float = 0.0
     held_out: float = 0.1  # share of episodes kept for validation
     validate_every: int = 250
-    models: int = 1  # trained from different seeds; their estimates are averaged
+    models: int = 3  # trained from different seeds; their estimates are averaged
     # The imagination
     start: Literal["logged", "prior"] = "logged"
     sampling: SamplingKind = "all"

@@ -1,0 +1,115 @@
+"""Methods and settings by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from vlbm.errors import InputError
+from vlbm.estimators.presets import PRESETS, VARIANTS
+from vlbm.estimators.registry import make_estimator, parse_settings
+from vlbm.estimators.vlbm import VLBM
+
+
+def test_the_default_is_the_model_as_it_comes():
+    assert make_estimator() == VLBM()
+
+
+def test_the_variants_are_settings_of_one_model():
+    assert list(VARIANTS) == ["vlm", "vlm-rsa", "vlm-rsa-mse", "vlm-rsa-ensemble", "vlbm"]
+    kinds = {
+        name: (made.branches, made.alignment, made.mixture, made.shared_encoder)
+        for name in VARIANTS
+        for made in [make_estimator(name)]
+    }
+    assert kinds == {
+        "vlm": (1, "none", "none", True),
+        "vlm-rsa": (1, "pairwise", "none", True),
+        "vlm-rsa-mse": (1, "mse", "none", True),
+        "vlm-rsa-ensemble": (10, "pairwise", "branches", False),
+        "vlbm": (10, "pairwise", "branches", True),
+    }
+
+
+def test_the_paper_preset_has_the_numbers_of_the_paper():
+    paper = make_estimator(preset="paper")
+    assert (paper.branches, paper.latents, paper.units, paper.head_units) == (10, 16, 64, (128, 64))
+    assert (paper.steps, paper.batch, paper.window) == (1000, 64, None)
+    assert (paper.decay, paper.decay_rate, paper.weight_decay) == ("exponential", 0.997, 0.001)
+    assert (paper.normalisation, paper.start, paper.reencode_every) == ("batch", "prior", None)
+    assert paper.alignment_weight == paper.bound_weight
+    assert paper.alignment_weight in (5, 1, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0001)
+    assert paper.learning_rate in (3e-3, 1e-3, 7e-4, 5e-4, 3e-4, 1e-4, 5e-5)
+    assert paper.divergence_weight == paper.initial_divergence_weight == 1.0
+
+
+def test_settings_win_over_variants_and_variants_over_presets():
+    assert make_estimator("vlm", "paper").branches == 1
+    assert make_estimator("vlm", "paper").latents == 16
+    assert make_estimator("vlm", "paper", ["branches=4", "latents=8"]).branches == 4
+
+
+def test_every_preset_can_be_made_into_every_variant():
+    for preset in PRESETS:
+        for method in VARIANTS:
+            assert isinstance(make_estimator(method, preset), VLBM)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("branches=3", 3),
+        ("learning_rate=1", 1.0),
+        ("learning_rate=3e-4", 3e-4),
+        ("window=none", None),
+        ("window=None", None),
+        ("window=20", 20),
+        ("clip=none", None),
+        ("clip=5", 5.0),
+        ("shared_encoder=false", False),
+        ("shared_encoder=True", True),
+        ("head_units=64,32", (64, 32)),
+        ("head_units=64", (64,)),
+        ("head_units=(64, 32)", (64, 32)),
+        ("alignment=mse", "mse"),
+        ("alignment=none", "none"),
+        ("mixture=none", "none"),
+        ("sampling=none", "none"),
+    ],
+)
+def test_texts_become_settings_of_the_right_type(text, value):
+    name = text.partition("=")[0]
+    parsed = parse_settings(VLBM, [text])
+    assert parsed == {name: value}
+    assert type(parsed[name]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("branches", "setting 'branches': expected key=value"),
+        ("braches=3", "unknown setting 'braches'; did you mean 'branches'?"),
+        ("zzz=3", "unknown setting 'zzz'; there are branches, latents"),
+        ("branches=2.5", "setting branches=2.5: expected a whole number"),
+        ("branches=true", "setting branches=true: expected a whole number"),
+        ("learning_rate=fast", "setting learning_rate=fast: expected a number"),
+        ("shared_encoder=1", "setting shared_encoder=1: expected true or false"),
+        ("window=ten", "setting window=ten: expected a whole number or none"),
+        ("alignment=cosine", "setting alignment=cosine: expected pairwise or mse or none"),
+        ("head_units=64,a", "setting head_units=64,a: expected whole numbers separated by commas"),
+    ],
+)
+def test_texts_that_are_no_settings_are_refused_with_what_was_expected(text, message):
+    with pytest.raises(InputError) as caught:
+        parse_settings(VLBM, [text])
+    assert message in str(caught.value)
+
+
+def test_unknown_methods_and_presets_are_refused_with_those_there_are():
+    with pytest.raises(InputError, match=r"unknown method 'vbm'; there are vlm, .*vlbm"):
+        make_estimator("vbm")
+    with pytest.raises(InputError, match="unknown preset 'fast'; there are default, paper"):
+        make_estimator(preset="fast")
+
+
+def test_the_last_of_two_assignments_counts():
+    assert parse_settings(VLBM, ["units=8", "units=9"]) == {"units": 9}
