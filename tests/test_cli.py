@@ -20,6 +20,7 @@ from vlbm.version import VERSION
 
 TINY = [
     "branches=2",
+    "models=1",
     "latents=4",
     "units=8",
     "head_units=8",

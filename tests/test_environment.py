@@ -104,7 +104,7 @@ def quick_compilation():
 def evaluator(tmp_path_factory) -> WorldEvaluator:
     """Fitted, saved and loaded; the terms left out of the objective would take long to compile."""
     place = tmp_path_factory.mktemp("model")
-    settings = vlbm.VLBM(**TINY, alignment="none", mixture="none", window=3, batch=16, steps=10)
+    settings = vlbm.VLBM(**TINY, alignment="none", mixture="none", window=3, batch=16, steps=10, models=1)
     settings.fit(logged()).save(place)
     return vlbm.load_model(place)
 

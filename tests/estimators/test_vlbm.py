@@ -31,6 +31,7 @@ HORIZON = 12
 # Every fit of these settings runs the same compiled program.
 SETTINGS = VLBM(
     branches=2,
+    models=1,
     latents=4,
     units=16,
     head_units=(16,),

@@ -28,6 +28,7 @@ STEPS = 6
 
 SETTINGS = VLBM(
     branches=1,
+    models=1,
     latents=2,
     units=32,
     head_units=(32,),

@@ -117,7 +117,7 @@ def _agreement(estimates: Estimates, truth: Mapping[str, float] | None) -> str:
 
     true = np.array([truth[row.policy] for row in estimates])
     return (
-        f"<p>Against the truth (open squares): rank correlation "
+        f"<p>Against the truth (open marks): rank correlation "
         f"<strong>{rank_correlation(estimates.values, true):.3f}</strong>, regret@1 "
         f"<strong>{regret(estimates.values, true):.3f}</strong> of the range, mean absolute error "
         f"<strong>{_number(absolute_error(estimates.values, true))}</strong>.</p>"
