@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= -m "not slow"
 
-.PHONY: demo test test-slow check format clean
+.PHONY: demo test test-slow lint check tables format clean
 
 demo: $(VENV)/core
 	$(BIN)/vlbm demo --output demo
@@ -15,11 +15,15 @@ test: $(VENV)/dev
 test-slow: $(VENV)/dev
 	$(BIN)/pytest -m slow
 
-check: $(VENV)/dev
+lint: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest $(TESTS)
+
+check: lint test
+
+tables: $(VENV)/core
+	$(BIN)/python scripts/tables.py
 
 format: $(VENV)/dev
 	$(BIN)/ruff check --fix .

@@ -38,37 +38,42 @@ class TerminalProgress(Progress):
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
+            ProgressColumn,
             SpinnerColumn,
-            TaskProgressColumn,
             TextColumn,
             TimeElapsedColumn,
             TimeRemainingColumn,
         )
         from rich.progress import Progress as Bars
+        from rich.text import Text
+
+        class Throughput(ProgressColumn):
+            def render(self, task: Any) -> Text:
+                speed = task.finished_speed or task.speed
+                return Text("" if speed is None else f"{speed:.1f}/s")
 
         columns = (
             SpinnerColumn(),
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TaskProgressColumn(text_format="", show_speed=True),
+            Throughput(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[terms]}", style="dim"),
+            TextColumn("{task.fields[loss]}", style="dim"),
         )
         with Bars(*columns, console=self.console, refresh_per_second=4) as bars:
-            task = bars.add_task(title or self.title, total=total, completed=done, terms="")
-
-            shown = {"validation": float("nan")}
+            task = bars.add_task(title or self.title, total=total, completed=done, loss="")
 
             def report(done: int, terms: dict[str, float] | None) -> None:
-                if terms is not None:
-                    shown.update(terms)  # the last validation stays in view between two of them
-                    text = "  ".join(f"{name} {value:.3g}" for name, value in shown.items() if value)
-                    bars.update(task, completed=done, terms=text)
-                else:
-                    bars.update(task, completed=done)
+                terms = terms or {}
+                loss = {"loss": f"loss {terms['loss']:.3f}"} if "loss" in terms else {}
+                bars.update(task, completed=done, **loss)
+                if "validation" in terms:
+                    # A line for every validation, so that the course of training can be read afterwards.
+                    text = "  ".join(f"{name} {value:.4g}" for name, value in terms.items() if value)
+                    bars.console.print(f"step {done}: {text}", style="dim", highlight=False)
 
             yield report
 
