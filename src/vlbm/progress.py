@@ -68,7 +68,7 @@ class TerminalProgress(Progress):
 
             def report(done: int, terms: dict[str, float] | None) -> None:
                 terms = terms or {}
-                loss = {"loss": f"loss {terms['loss']:.3f}"} if "loss" in terms else {}
+                loss: dict[str, Any] = {"loss": f"loss {terms['loss']:.3f}"} if "loss" in terms else {}
                 bars.update(task, completed=done, **loss)
                 if "validation" in terms:
                     # A line for every validation, so that the course of training can be read afterwards.
