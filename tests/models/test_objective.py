@@ -212,13 +212,14 @@ def test_the_gradient_is_the_slope_of_the_objective(episodes, window):
     def widened(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else jnp.asarray(leaf, jnp.float64), tree)
 
+    weighting = Weighting(mixture="encoder")
     with jax.enable_x64(True):
         model, wide = widened(random_world(episodes, head_units=(6,))), widened(window)
 
         @eqx.filter_jit
         @eqx.filter_value_and_grad
         def total(model: BranchingModel) -> jax.Array:
-            return objective(model, wide, Weighting(), key=jax.random.key(0))[0].total(Weighting())
+            return objective(model, wide, weighting, key=jax.random.key(0))[0].total(weighting)
 
         _, gradient = total(model)
         draw = np.random.default_rng(0).normal
