@@ -15,6 +15,7 @@ def test_the_default_is_the_model_as_it_comes():
 
 
 def test_the_variants_are_settings_of_one_model():
+    assert VLBM().branches > 1
     assert list(VARIANTS) == ["vlm", "vlm-rsa", "vlm-rsa-mse", "vlm-rsa-ensemble", "vlbm"]
     kinds = {
         name: (made.branches, made.alignment, made.mixture, made.shared_encoder)
@@ -25,8 +26,8 @@ def test_the_variants_are_settings_of_one_model():
         "vlm": (1, "none", "none", True),
         "vlm-rsa": (1, "pairwise", "none", True),
         "vlm-rsa-mse": (1, "mse", "none", True),
-        "vlm-rsa-ensemble": (10, "pairwise", "branches", False),
-        "vlbm": (10, "pairwise", "branches", True),
+        "vlm-rsa-ensemble": (VLBM().branches, "pairwise", "branches", False),
+        "vlbm": (VLBM().branches, "pairwise", "branches", True),
     }
 
 

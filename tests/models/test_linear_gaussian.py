@@ -153,7 +153,6 @@ def test_the_bound_stays_below_the_exact_log_likelihood_and_training_brings_it_c
     before = held_out.gap(SETTINGS.make_world(training, key=jax.random.key(0)))
     model = SETTINGS.fit(training, seed=0).model
     after = held_out.gap(model)
-    print(before.mean() / STEPS, after.mean() / STEPS, standard_error(after) / STEPS)
     assert model.decoder.ending is None
     assert before.mean() > 0
     assert after.mean() > -2 * standard_error(after)

@@ -27,6 +27,7 @@ PAPER: dict[str, Any] = {
     "validate_every": 50,
     "models": 1,
     "start": "prior",
+    "sampling": "all",
     "reencode_every": None,
     "clip_margin": None,
 }

@@ -66,8 +66,8 @@ class VLBM:
     models: int = 3  # trained from different seeds; their estimates are averaged
     # The imagination
     start: Literal["logged", "prior"] = "logged"
-    sampling: SamplingKind = "all"
-    reencode_every: int | None = 5
+    sampling: SamplingKind = "latents"
+    reencode_every: int | None = 10
     clip_margin: float | None = 0.1
 
     def __post_init__(self) -> None:
