@@ -33,6 +33,7 @@ def main() -> None:
     ]
     replace_block(ROOT / "docs" / "study.md", "ablation", ablation_table(ablation + averages))
     replace_block(ROOT / "docs" / "study.md", "settings", settings_table(read("settings.jsonl")))
+    replace_block(ROOT / "docs" / "study.md", "behaviour", behaviour_table(read("behaviour.jsonl")))
     replace_block(ROOT / "README.md", "study", default_table(read("default.jsonl") + averages))
 
 
@@ -115,6 +116,19 @@ def settings_table(rows: list[dict[str, Any]]) -> str:
     for (label,), group in grouped(rows, "label").items():
         by_task = {row["task"]: f"{row['validation']:.4f}" for row in group}
         lines.append(f"| {label} | {' | '.join(by_task.get(task, '') for task in tasks)} |")
+    return "\n".join(lines)
+
+
+def behaviour_table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| task | sampling | re-encoding | imagined | logged | error |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        imagined, logged = (
+            ", ".join(f"{value:.0f}" for value in row[name]) for name in ("imagined", "logged")
+        )
+        lines.append(
+            f"| {row['task']} | {row['sampling']} | every {row['reencode_every']} | {imagined} | {logged} "
+            f"| {row['error']:.0f} |"
+        )
     return "\n".join(lines)
 
 
