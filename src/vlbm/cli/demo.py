@@ -10,7 +10,6 @@ import typer
 
 from vlbm.cli.common import Quiet, Seed, Settings, make_console, make_progress
 
-
 # A pendulum is learnt sooner than a robot: the default preset, cut short.
 DEMO = ("steps=600",)
 
