@@ -120,7 +120,9 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
 def test_a_written_file_replaces_the_old_one(tmp_path):
     path = tmp_path / "new" / "page.html"
     write_text(path, "old")
-    write_text(path, "größer")
+    with path.open() as reader:
+        write_text(path, "größer")
+        assert reader.read() == "old"  # moved into place, not written over: no one sees half a file
     assert path.read_text(encoding="utf-8") == "größer"
     assert os.listdir(path.parent) == ["page.html"]
 

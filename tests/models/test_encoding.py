@@ -81,7 +81,7 @@ def test_latents_of_separate_encoders_stand_side_by_side(episodes):
 def test_the_latents_of_an_episode_do_not_depend_on_the_others_beside_it(episodes):
     """More stretches than go into one batch: wherever a batch ends, an episode reads the same."""
     model = random_world(episodes, window=WINDOW)
-    long = noise_logs((WINDOW * (BATCH + 44) + 1, 1, 5), seed=1)
+    long = noise_logs((1, 5, WINDOW * (BATCH + 44) + 1), seed=1)
     together = encode(model, long)
     assert together.shape[0] == long.steps + 3
     for index in range(3):
