@@ -63,3 +63,34 @@ def random_world(episodes: Episodes, *, seed: int = 0, **settings: Any) -> Branc
 def bits(tree: Any) -> list[bytes]:
     """What two trees of arrays must share to be the same to the last bit."""
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array_like))]
+
+
+def linear_logs(
+    lengths=(12, 9, 15, 7, 11, 12), *, observations=3, actions=2, seed=0, choices=None
+) -> Episodes:
+    """A stable linear system under random actions; every other episode is terminated."""
+    random = np.random.default_rng(seed)
+    states, taken, rewards = [], [], []
+    drive = random.normal(size=(actions, observations)) * 0.5
+    for length in lengths:
+        state = random.normal(size=observations)
+        states.append(state)
+        for _ in range(length):
+            action = random.uniform(-1, 1, size=actions)
+            if choices is not None:
+                chosen = random.integers(choices)
+                taken.append(chosen)
+                action = np.full(actions, chosen / choices)
+            else:
+                taken.append(action)
+            state = 0.9 * state + action @ drive + 0.05 * random.normal(size=observations)
+            rewards.append(state[0] + 0.01 * random.normal())
+            states.append(state)
+    return Episodes(
+        observation=np.array(states, np.float32),
+        action=np.array(taken, np.int32 if choices is not None else np.float32),
+        reward=np.array(rewards, np.float32),
+        length=np.array(lengths, np.int64),
+        terminated=np.arange(len(lengths)) % 2 == 0,
+        choices=choices,
+    )

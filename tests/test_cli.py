@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from conftest import make_episodes
+from systems import linear_logs
 from vlbm.cli import _spread_settings, main
 from vlbm.sources import save_npz
 from vlbm.version import VERSION
@@ -49,7 +49,7 @@ def weights(observations: int = 3, actions: int = 2, seed: int = 0) -> dict[str,
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with logged episodes and two policies, as the current folder."""
     monkeypatch.chdir(tmp_path)
-    save_npz(make_episodes(), tmp_path / "logs.npz")
+    save_npz(linear_logs(), tmp_path / "logs.npz")
     np.savez(tmp_path / "first.npz", **weights(seed=1))
     np.savez(tmp_path / "second.npz", **weights(seed=2))
     return tmp_path
@@ -154,14 +154,14 @@ def bad_missing_field(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def bad_nan(folder: Path) -> tuple[list[str], list[str]]:
-    episodes = make_episodes()
+    episodes = linear_logs()
     episodes.reward[7] = np.nan
     save_npz_unchecked(episodes, "bad.npz")
     return ["bad.npz", "first.npz"], ["bad.npz", "reward"]
 
 
 def bad_shape(folder: Path) -> tuple[list[str], list[str]]:
-    episodes = make_episodes()
+    episodes = linear_logs()
     np.savez("bad.npz", observations=episodes.observation[:-6], actions=episodes.action[:-3],
              rewards=episodes.reward, terminals=np.zeros(66, bool))  # fmt: skip
     return ["bad.npz", "first.npz"], ["bad.npz", "action"]
@@ -198,12 +198,12 @@ def bad_policy_output(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def bad_one_step(folder: Path) -> tuple[list[str], list[str]]:
-    save_npz(make_episodes(lengths=(1, 1, 1, 1)), "bad.npz")
+    save_npz(linear_logs(lengths=(1, 1, 1, 1)), "bad.npz")
     return ["bad.npz", "first.npz"], ["bad.npz", "single step"]
 
 
 def bad_single(folder: Path) -> tuple[list[str], list[str]]:
-    save_npz(make_episodes(lengths=(20,)), "bad.npz")
+    save_npz(linear_logs(lengths=(20,)), "bad.npz")
     return ["bad.npz", "first.npz"], ["bad.npz", "episodes"]
 
 

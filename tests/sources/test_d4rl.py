@@ -237,3 +237,11 @@ def test_half_a_million_steps_load_fast_and_once(tmp_path):
     tracemalloc.stop()
     weight = episodes.observation.nbytes + episodes.action.nbytes + episodes.reward.nbytes
     assert peak < 2 * weight
+
+
+def test_the_human_door_demonstrations_load(shared):
+    episodes = load(shared / "dope" / "data" / "door-human.hdf5")
+    assert (episodes.count, episodes.observation_size, episodes.action_size) == (25, 39, 28)
+    # 6,729 recorded steps; without next observations the last step of each cut-off episode is not usable.
+    assert episodes.steps == 6729 - 25
+    assert any("final observation" in note or "last" in note for note in episodes.notes)
