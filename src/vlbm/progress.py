@@ -72,8 +72,16 @@ class TerminalProgress(Progress):
                 bars.update(task, completed=done, **loss)
                 if "validation" in terms:
                     # A line for every validation, so that the course of training can be read afterwards.
-                    text = "  ".join(f"{name} {value:.4g}" for name, value in terms.items() if value)
-                    bars.console.print(f"step {done}: {text}", style="dim", highlight=False)
+                    first = {name: terms[name] for name in ("validation", "loss") if name in terms}
+                    shown = {name: value for name, value in (first | terms).items() if value}
+                    text = "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
+                    bars.console.print(
+                        f"step {done}: {text}",
+                        style="dim",
+                        highlight=False,
+                        no_wrap=True,
+                        overflow="ellipsis",
+                    )
 
             yield report
 

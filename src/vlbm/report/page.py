@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vlbm.report.tables import decimals
 from vlbm.storage import write_text
 
 if TYPE_CHECKING:
     from vlbm.estimate import Estimate, Estimates
+
+Formatter = Callable[[float], str]
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --line: #d6dbe1; --paper: #fff;
@@ -41,9 +44,10 @@ def write_page(estimates: Estimates, path: Path, *, truth: Mapping[str, float] |
 def page(estimates: Estimates, *, truth: Mapping[str, float] | None = None) -> str:
     """The whole page; every name that came from a user is escaped."""
     best = estimates.ranked()[0]
+    number = _formatter(estimates, truth)
     answer = (
         f"<strong>{escape(best.policy)}</strong> is estimated best of {len(estimates)}: "
-        f"{_number(best.value)}, 95&nbsp;% interval {_number(best.lower)} to {_number(best.upper)}."
+        f"{number(best.value)}, 95&nbsp;% interval {number(best.lower)} to {number(best.upper)}."
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -58,7 +62,7 @@ def page(estimates: Estimates, *, truth: Mapping[str, float] | None = None) -> s
 <p class="answer">{answer}</p>
 {_warnings(estimates)}
 <h2>Ranking</h2>
-<div class="scroll">{_ranking(estimates, truth)}</div>
+<div class="scroll">{_ranking(estimates, truth, number)}</div>
 {_agreement(estimates, truth)}
 <p class="note">Value: mean discounted return of the imagined episodes. CVaR: mean of the worst tenth of
 them. Band: 95&nbsp;% interval of the value, which covers the luck of imagined
@@ -70,7 +74,7 @@ episodes{_disagreement(estimates)}.</p>
 """
 
 
-def _ranking(estimates: Estimates, truth: Mapping[str, float] | None) -> str:
+def _ranking(estimates: Estimates, truth: Mapping[str, float] | None, number: Formatter) -> str:
     bounds = [bound for row in estimates for bound in (row.lower, row.upper)] + list((truth or {}).values())
     low, high = min(bounds), max(bounds)
     headings = ["value", "standard error", "CVaR", "length"] + (["true"] if truth is not None else [])
@@ -78,27 +82,28 @@ def _ranking(estimates: Estimates, truth: Mapping[str, float] | None) -> str:
     rows = []
     for row in estimates.ranked():
         true = None if truth is None else truth[row.policy]
-        numbers = [row.value, row.standard_error, row.cvar(), row.length] + ([] if true is None else [true])
-        cells = "".join(f"<td>{_number(number)}</td>" for number in numbers)
+        texts = [number(value) for value in (row.value, row.standard_error, row.cvar())]
+        texts += [f"{row.length:,.0f}"] + ([] if true is None else [number(true)])
+        cells = "".join(f"<td>{text}</td>" for text in texts)
         rows.append(
             f"<tr><th scope='row' class='name'>{escape(row.policy)}</th>{cells}"
-            f"<td class='bar'>{_bar(row, true, low, high)}</td></tr>"
+            f"<td class='bar'>{_bar(row, true, low, high, number)}</td></tr>"
         )
     return (
         f"<table><thead><tr><th scope='col' class='name'>policy</th>{head}"
-        f"<th scope='col'>{_number(low)} to {_number(high)}</th></tr></thead>"
+        f"<th scope='col'>{number(low)} to {number(high)}</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
     )
 
 
-def _bar(row: Estimate, true: float | None, low: float, high: float) -> str:
-    def place(number: float) -> float:
-        return 2.0 + 96.0 * ((number - low) / (high - low) if high > low else 0.5)
+def _bar(row: Estimate, true: float | None, low: float, high: float, number: Formatter) -> str:
+    def place(value: float) -> float:
+        return 2.0 + 96.0 * ((value - low) / (high - low) if high > low else 0.5)
 
-    label = f"{_number(row.value)}, from {_number(row.lower)} to {_number(row.upper)}"
+    label = f"{number(row.value)}, from {number(row.lower)} to {number(row.upper)}"
     mark = ""
     if true is not None:
-        label += f", true {_number(true)}"
+        label += f", true {number(true)}"
         mark = f"<rect class='true' x='{place(true) - 0.6:.2f}%' y='15%' width='1.2%' height='70%'/>"
     width = max(place(row.upper) - place(row.lower), 0.4)
     return (
@@ -120,7 +125,7 @@ def _agreement(estimates: Estimates, truth: Mapping[str, float] | None) -> str:
         f"<p>Against the truth (open marks): rank correlation "
         f"<strong>{rank_correlation(estimates.values, true):.3f}</strong>, regret@1 "
         f"<strong>{regret(estimates.values, true):.3f}</strong> of the range, mean absolute error "
-        f"<strong>{_number(absolute_error(estimates.values, true))}</strong>.</p>"
+        f"<strong>{absolute_error(estimates.values, true):.4g}</strong>.</p>"
     )
 
 
@@ -141,6 +146,8 @@ def _provenance(estimates: Estimates) -> dict:
     return facts
 
 
-def _number(value: float) -> str:
-    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 3
-    return f"{value:,.{digits}f}"
+def _formatter(estimates: Estimates, truth: Mapping[str, float] | None) -> Formatter:
+    """How every return on the page is written: with the same number of decimals."""
+    bounds = [bound for row in estimates for bound in (row.lower, row.upper)]
+    digits = decimals([*bounds, *(truth or {}).values()])
+    return lambda value: f"{value:,.{digits}f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from vlbm.estimate import Estimates
 
 BAR = 26  # characters that an interval is drawn in
+
+
+def decimals(values: Sequence[float]) -> int:
+    """Digits after the point that numbers of this size are worth, the same for all of them."""
+    largest = max(map(abs, values))
+    return 0 if largest >= 10_000 else 1 if largest >= 100 else 3
 
 
 def estimates_table(
@@ -27,7 +33,7 @@ def estimates_table(
     bounds = [bound for row in ranked for bound in (row.lower, row.upper)]
     bounds += [] if truth is None else list(truth.values())
     low, high = min(bounds), max(bounds)
-    digits = 0 if max(map(abs, bounds)) >= 10_000 else 1 if max(map(abs, bounds)) >= 100 else 3
+    digits = decimals(bounds)
     columns = {
         "value": [row.value for row in ranked],
         "se": [row.standard_error for row in ranked],
