@@ -29,6 +29,8 @@ LEARNING_RATE = 1e-3
 DISCOUNT = 0.99
 TARGET_RATE = 0.005
 LOG_STD_RANGE = (-5.0, 1.0)
+# Ant's contact forces are left out: 27 numbers, as in D4RL's later users, and a far smaller network.
+OPTIONS = {"Ant-v5": {"include_cfrc_ext_in_observation": False}}
 OPTIMISER = optax.adam(LEARNING_RATE)
 
 
@@ -72,25 +74,44 @@ class Actor(eqx.Module):
         )
 
 
-class Critic(eqx.Module):
-    """The value of an action; layer norm keeps it tame at a high learning rate."""
+class Critics(eqx.Module):
+    """Two values of an action at once; layer norm keeps them tame at a high learning rate."""
 
-    layers: tuple[eqx.nn.Linear, eqx.nn.Linear]
-    norms: tuple[eqx.nn.LayerNorm, eqx.nn.LayerNorm]
-    last: eqx.nn.Linear
+    first: Float[Array, "2 in hidden"]
+    second: Float[Array, "2 hidden hidden"]
+    last: Float[Array, "2 hidden"]
+    biases: tuple[Float[Array, "2 1 hidden"], Float[Array, "2 1 hidden"], Float[Array, "2 1"]]
+    scales: tuple[Float[Array, "2 1 hidden"], Float[Array, "2 1 hidden"]]
+    shifts: tuple[Float[Array, "2 1 hidden"], Float[Array, "2 1 hidden"]]
 
-    def __init__(self, observation_size: int, action_size: int, *, key: PRNGKeyArray):
+    def __init__(self, inputs: int, *, key: PRNGKeyArray):
         first_key, second_key, last_key = jax.random.split(key, 3)
-        first = eqx.nn.Linear(observation_size + action_size, CRITIC_WIDTH, key=first_key)
-        self.layers = (first, eqx.nn.Linear(CRITIC_WIDTH, CRITIC_WIDTH, key=second_key))
-        self.norms = (eqx.nn.LayerNorm(CRITIC_WIDTH), eqx.nn.LayerNorm(CRITIC_WIDTH))
-        self.last = eqx.nn.Linear(CRITIC_WIDTH, "scalar", key=last_key)
+        width = CRITIC_WIDTH
 
-    def __call__(self, observation: Float[Array, " obs"], action: Float[Array, " act"]) -> Scalar:
-        hidden = jnp.concatenate([observation, action])
-        for layer, norm in zip(self.layers, self.norms, strict=True):
-            hidden = jax.nn.relu(norm(layer(hidden)))
-        return self.last(hidden)
+        def uniform(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Array:
+            return jax.random.uniform(key, shape, minval=-(fan_in**-0.5), maxval=fan_in**-0.5)
+
+        self.first = uniform(first_key, (2, inputs, width), inputs)
+        self.second = uniform(second_key, (2, width, width), width)
+        self.last = uniform(last_key, (2, width), width)
+        self.biases = (jnp.zeros((2, 1, width)), jnp.zeros((2, 1, width)), jnp.zeros((2, 1)))
+        self.scales = (jnp.ones((2, 1, width)), jnp.ones((2, 1, width)))
+        self.shifts = (jnp.zeros((2, 1, width)), jnp.zeros((2, 1, width)))
+
+    def __call__(
+        self, observation: Float[Array, "batch obs"], action: Float[Array, "batch act"]
+    ) -> Float[Array, "2 batch"]:
+        inputs = jnp.concatenate([observation, action], axis=-1)
+        hidden = jnp.einsum("bi,cio->cbo", inputs, self.first) + self.biases[0]
+        hidden = jax.nn.relu(standardise(hidden) * self.scales[0] + self.shifts[0])
+        hidden = jnp.einsum("cbi,cio->cbo", hidden, self.second) + self.biases[1]
+        hidden = jax.nn.relu(standardise(hidden) * self.scales[1] + self.shifts[1])
+        return jnp.einsum("cbi,ci->cb", hidden, self.last) + self.biases[2]
+
+
+def standardise(values: Float[Array, "*batch hidden"]) -> Float[Array, "*batch hidden"]:
+    centred = values - jnp.mean(values, axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
 
 
 class Batch(NamedTuple):
@@ -99,14 +120,15 @@ class Batch(NamedTuple):
     reward: Float[Array, " batch"]
     next_observation: Float[Array, "batch obs"]
     terminated: Float[Array, " batch"]
+    noise: Float[Array, "2 batch act"]  # drawn beforehand: random numbers are slow inside the scan
 
 
 class Learner(NamedTuple):
     """All that an update changes."""
 
     actor: Actor
-    critics: Critic  # two, stacked on the leading axis
-    target_critics: Critic
+    critics: Critics
+    target_critics: Critics
     log_temperature: Scalar
     actor_state: optax.OptState
     critic_state: optax.OptState
@@ -129,15 +151,15 @@ class Replay:
 
     def batches(self, count: int, random: np.random.Generator) -> Batch:
         row = random.integers(self.size, size=(count, BATCH))
-        return Batch(*(jnp.asarray(column[row]) for column in self.columns))
+        action_size = self.columns[1].shape[1]
+        noise = random.standard_normal((count, 2, BATCH, action_size), np.float32)
+        return Batch(*(jnp.asarray(column[row]) for column in self.columns), noise=jnp.asarray(noise))
 
 
 def begin(observation_size: int, action_size: int, *, key: PRNGKeyArray) -> Learner:
     actor_key, critic_key = jax.random.split(key)
     actor = Actor(observation_size, action_size, key=actor_key)
-    critics = eqx.filter_vmap(lambda key: Critic(observation_size, action_size, key=key))(
-        jax.random.split(critic_key)
-    )
+    critics = Critics(observation_size + action_size, key=critic_key)
     log_temperature = jnp.zeros(())
     return Learner(
         actor=actor,
@@ -151,11 +173,10 @@ def begin(observation_size: int, action_size: int, *, key: PRNGKeyArray) -> Lear
 
 
 def sample(
-    actor: Actor, observation: Float[Array, "batch obs"], *, key: PRNGKeyArray
+    actor: Actor, observation: Float[Array, "batch obs"], noise: Float[Array, "batch act"]
 ) -> tuple[Float[Array, "batch act"], Float[Array, " batch"]]:
     """Actions and their log-probabilities."""
     mean, log_std = jax.vmap(actor)(observation)
-    noise = jax.random.normal(key, mean.shape)
     raw = mean + jnp.exp(log_std) * noise
     gaussian = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
     # log(1 - tanh(raw)^2), without the subtraction that loses all digits near the boundary.
@@ -163,32 +184,25 @@ def sample(
     return jnp.tanh(raw), jnp.sum(gaussian - log_slope, axis=-1)
 
 
-def values(critics: Critic, observation: Array, action: Array) -> Float[Array, "two batch"]:
-    of_batch = jax.vmap(lambda critic, obs, act: critic(obs, act), in_axes=(None, 0, 0))
-    return jax.vmap(of_batch, in_axes=(0, None, None))(critics, observation, action)
-
-
-def update(learner: Learner, step: tuple[Batch, PRNGKeyArray]) -> tuple[Learner, Scalar]:
+def update(learner: Learner, batch: Batch) -> tuple[Learner, Scalar]:
     """One step of critics, actor and temperature; gives back the mean value for the progress line."""
-    batch, key = step
-    next_key, actor_key = jax.random.split(key)
     temperature = jnp.exp(learner.log_temperature)
     action_size = batch.action.shape[-1]
 
-    next_action, next_log_prob = sample(learner.actor, batch.next_observation, key=next_key)
-    next_value = jnp.min(values(learner.target_critics, batch.next_observation, next_action), axis=0)
+    next_action, next_log_prob = sample(learner.actor, batch.next_observation, batch.noise[0])
+    next_value = jnp.min(learner.target_critics(batch.next_observation, next_action), axis=0)
     future = (1 - batch.terminated) * (next_value - temperature * next_log_prob)
     target = jax.lax.stop_gradient(batch.reward + DISCOUNT * future)
 
-    def critic_loss(critics: Critic) -> Scalar:
-        return jnp.mean((values(critics, batch.observation, batch.action) - target) ** 2)
+    def critic_loss(critics: Critics) -> Scalar:
+        return jnp.mean((critics(batch.observation, batch.action) - target) ** 2)
 
     changes, critic_state = OPTIMISER.update(jax.grad(critic_loss)(learner.critics), learner.critic_state)
     critics = eqx.apply_updates(learner.critics, changes)
 
     def actor_loss(actor: Actor) -> tuple[Scalar, Scalar]:
-        action, log_prob = sample(actor, batch.observation, key=actor_key)
-        value = jnp.min(values(critics, batch.observation, action), axis=0)
+        action, log_prob = sample(actor, batch.observation, batch.noise[1])
+        value = jnp.min(critics(batch.observation, action), axis=0)
         return jnp.mean(temperature * log_prob - value), jnp.mean(log_prob)
 
     actor_gradient, log_prob = jax.grad(actor_loss, has_aux=True)(learner.actor)
@@ -212,15 +226,28 @@ def update(learner: Learner, step: tuple[Batch, PRNGKeyArray]) -> tuple[Learner,
 
 
 @jax.jit
-def update_round(learner: Learner, batches: Batch, key: PRNGKeyArray) -> tuple[Learner, Scalar]:
-    keys = jax.random.split(key, batches.reward.shape[0])
-    learner, value = jax.lax.scan(update, learner, (batches, keys))
+def update_round(learner: Learner, batches: Batch) -> tuple[Learner, Scalar]:
+    learner, value = jax.lax.scan(update, learner, batches)
     return learner, jnp.mean(value)
 
 
-@jax.jit
-def act(actor: Actor, observation: Float[Array, " obs"], key: PRNGKeyArray) -> Float[Array, " act"]:
-    return sample(actor, observation[None], key=key)[0][0]
+class Acting:
+    """The actor in NumPy: for one state at a time, a compiled call costs more than the arithmetic."""
+
+    def __init__(self, actor: Actor):
+        self.first, self.second, self.mean, self.log_std = (
+            (np.asarray(layer.weight), np.asarray(layer.bias))
+            for layer in (actor.first, actor.second, actor.mean, actor.log_std)
+        )
+
+    def __call__(self, observation: npt.NDArray, random: np.random.Generator) -> npt.NDArray:
+        """An action in [-1, 1]."""
+        hidden = observation.astype(np.float32)
+        for weight, bias in (self.first, self.second):
+            hidden = np.maximum(weight @ hidden + bias, 0)
+        mean = self.mean[0] @ hidden + self.mean[1]
+        log_std = np.clip(self.log_std[0] @ hidden + self.log_std[1], *LOG_STD_RANGE)
+        return np.tanh(mean + np.exp(log_std) * random.standard_normal(mean.shape, np.float32))
 
 
 def action_scale(environment: gymnasium.Env) -> float:
@@ -238,13 +265,13 @@ def snapshots_of_training(
     environment_id: str, *, seed: int, steps: int, snapshots: int
 ) -> Iterator[tuple[int, MLPPolicy]]:
     """The step and the policy after each of `snapshots` equal parts of training."""
-    environment = gymnasium.make(environment_id)
+    environment = gymnasium.make(environment_id, **OPTIONS.get(environment_id, {}))
     scale = action_scale(environment)
     observation, _ = environment.reset(seed=seed)
     observation_size, action_size = observation.shape[0], environment.action_space.shape[0]  # type: ignore[index]
     random = np.random.default_rng(seed)
-    begin_key, act_key, update_key = jax.random.split(jax.random.key(seed), 3)
-    learner = begin(observation_size, action_size, key=begin_key)
+    learner = begin(observation_size, action_size, key=jax.random.key(seed))
+    acting = Acting(learner.actor)
     replay = Replay(steps, observation_size, action_size)
     due = [steps * (number + 1) // snapshots for number in range(snapshots)]
     returns, value, started = [0.0], 0.0, time.perf_counter()
@@ -253,7 +280,7 @@ def snapshots_of_training(
         if step <= WARMUP:
             action = random.uniform(-1, 1, action_size).astype(np.float32)
         else:
-            action = np.asarray(act(learner.actor, observation, jax.random.fold_in(act_key, step)))
+            action = acting(observation, random)
         following, reward, terminated, truncated, _ = environment.step(scale * action)
         replay.add(observation, action, float(reward), following, terminated)
         returns[-1] += float(reward)
@@ -263,7 +290,8 @@ def snapshots_of_training(
             returns.append(0.0)
         if step > WARMUP and step % ROUND == 0:
             batches = replay.batches(ROUND, random)
-            learner, value = update_round(learner, batches, jax.random.fold_in(update_key, step))
+            learner, value = update_round(learner, batches)
+            acting = Acting(learner.actor)
         if step % max(1_000, steps // 20 // 1_000 * 1_000) == 0:
             recent = np.mean(returns[-6:-1] or returns)
             print(

@@ -9,6 +9,22 @@ from vlbm.episodes import Episodes
 from vlbm.policies.base import Policy
 
 
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a task before anything is loaded."""
+
+    name: str  # as the user writes it: 'hopper-medium', 'dope/hopper-medium'
+    suite: str
+    environment: str  # Gymnasium's id, or D4RL's
+    dataset: str  # 'random', 'medium', ...
+    steps: int  # logged steps
+    observation_size: int
+    action_size: int
+    policies: int
+    about: str  # one sentence
+    available: bool  # True if loading needs neither simulation nor a file that is not there
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """A problem with a known answer. The truth scores estimates; nothing is trained or chosen by it."""
@@ -19,3 +35,4 @@ class Task:
     truth: Mapping[str, float]  # discounted return of every policy, by its mean action
     discount: float
     horizon: int
+    regenerated: bool = False  # True where the data only look like the published ones
