@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from train_policies import snapshots_of_training
+from selection import at_levels, logging_indices, logging_names, summary
+from train_policies import snapshots_of_training, untrained_policy
 from vlbm.episodes import Episodes, concatenate, from_padded
 from vlbm.policies import MLPPolicy, save_policy
 from vlbm.sources.npz import save_npz
@@ -116,20 +117,8 @@ def train(seed: int) -> list[Snapshot]:
     return found
 
 
-def nearest(snapshots: Sequence[Snapshot], levels: Sequence[float]) -> list[Snapshot]:
-    """For each level, 0 the worst and 1 the best, the snapshot of the nearest value; none is taken twice."""
-    values = np.array([snapshot.value for snapshot in snapshots])
-    chosen: list[int] = []
-    for level in levels:
-        distance = np.abs(values - values.min() - level * (values.max() - values.min()))
-        distance[chosen] = np.inf
-        chosen.append(int(distance.argmin()))
-    return [snapshots[index] for index in chosen]
-
-
-def summary(returns: Float[np.ndarray, " episodes"]) -> dict[str, float]:
-    error = returns.std(ddof=1) / np.sqrt(len(returns))
-    return {"value": round(float(returns.mean()), 4), "standard_error": round(float(error), 4)}
+def nearest(snapshots: Sequence[Snapshot], levels: Sequence[float] | np.ndarray) -> list[Snapshot]:
+    return [snapshots[index] for index in at_levels([snapshot.value for snapshot in snapshots], levels)]
 
 
 def truth(policy: MLPPolicy, *, sampled: bool) -> dict[str, dict[str, float]]:
@@ -164,6 +153,18 @@ def log(behaviour: Sequence[Snapshot]) -> tuple[Episodes, list[dict[str, object]
     return episodes.select(np.random.default_rng(LOG_SEED).permutation(episodes.count)), notes
 
 
+def save_logging(loggers: Sequence[Snapshot], output: Path) -> dict[str, object]:
+    """The logging policies of the gym suite's five Pendulum data sets."""
+    values = [snapshot.value for snapshot in loggers]
+    chosen = logging_indices(values)
+    names = {}
+    for index in {chosen.expert, chosen.medium, *chosen.replay}:
+        names[index] = f"logging_{loggers[index].step:07d}"
+        save_policy(loggers[index].policy, output / f"{names[index]}.safetensors")
+    save_policy(untrained_policy(ENVIRONMENT, BEHAVIOUR_SEED), output / "logging_random.safetensors")
+    return logging_names(chosen, names)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=DATA)
@@ -172,7 +173,7 @@ def main() -> None:
     check_simulator()
 
     candidates = [snapshot for seed in TARGET_SEEDS for snapshot in train(seed)]
-    targets = nearest(candidates, np.linspace(0, 1, TARGETS).tolist())
+    targets = nearest(candidates, np.linspace(0, 1, TARGETS))
     policies = {}
     for number, snapshot in enumerate(targets):
         name = f"policy_{number:02d}"
@@ -185,13 +186,17 @@ def main() -> None:
         }
         print(name, json.dumps(policies[name]), flush=True)
 
-    behaviour = nearest(train(BEHAVIOUR_SEED), [level for level, _ in BEHAVIOUR])
+    loggers = train(BEHAVIOUR_SEED)
+    behaviour = nearest(loggers, [level for level, _ in BEHAVIOUR])
     episodes, behaviour_notes = log(behaviour)
     save_npz(episodes, output / "episodes.npz")
 
     description = {
         "environment": ENVIRONMENT,
+        "options": {},
         "horizon": HORIZON,
+        "observation_size": 3,
+        "action_size": 1,
         "discount": DISCOUNT,
         "episodes_per_truth": TRUTH_EPISODES,
         "source": (
@@ -203,6 +208,8 @@ def main() -> None:
         ),
         "policies": policies,
         "behaviour": behaviour_notes,
+        "logging": save_logging(loggers, output),
+        "logging_seed": BEHAVIOUR_SEED,
     }
     (output / "truth.json").write_text(json.dumps(description, indent=2) + "\n")
 

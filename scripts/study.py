@@ -56,7 +56,7 @@ def main() -> None:
                 "rank": rank_correlation(estimates.values, true),
                 "regret": regret(estimates.values, true),
                 "mae": absolute_error(estimates.values, true),
-                "validation": min(history.best_score for history in fitted.histories),
+                "validation": float(np.mean([history.best_score or np.nan for history in fitted.histories])),
                 "steps": [history.best_step for history in fitted.histories],
                 "seconds": {name: round(value, 1) for name, value in estimates.seconds.items()},
                 "values": [round(value, 1) for value in estimates.values.tolist()],

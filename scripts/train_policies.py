@@ -153,7 +153,8 @@ class Replay:
         row = random.integers(self.size, size=(count, BATCH))
         action_size = self.columns[1].shape[1]
         noise = random.standard_normal((count, 2, BATCH, action_size), np.float32)
-        return Batch(*(jnp.asarray(column[row]) for column in self.columns), noise=jnp.asarray(noise))
+        columns = (*(column[row] for column in self.columns), noise)
+        return Batch(*map(jnp.asarray, columns))
 
 
 def begin(observation_size: int, action_size: int, *, key: PRNGKeyArray) -> Learner:
@@ -259,6 +260,13 @@ def action_scale(environment: gymnasium.Env) -> float:
     if not (np.isfinite(scale) and np.all(space.high == scale) and np.all(space.low == -scale)):
         raise SystemExit(f"action bounds must be symmetric, finite and equal, not {space}")
     return scale
+
+
+def untrained_policy(environment_id: str, seed: int) -> MLPPolicy:
+    """What a training run of this seed begins with."""
+    environment = gymnasium.make(environment_id, **OPTIONS.get(environment_id, {}))
+    sizes = environment.observation_space.shape[0], environment.action_space.shape[0]  # type: ignore[index]
+    return begin(*sizes, key=jax.random.key(seed)).actor.policy(scale=action_scale(environment))
 
 
 def snapshots_of_training(

@@ -12,7 +12,7 @@ import vlbm
 
 # From the top down; rooms on one line do not know each other.
 ROOMS = (
-    ("version", "errors"),
+    ("version", "errors", "places"),
     ("episodes",),
     ("storage", "progress", "compilation"),
     ("sources", "inspection"),

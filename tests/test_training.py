@@ -317,9 +317,10 @@ def test_resuming_under_other_circumstances_is_refused_by_what_differs(tmp_path)
     identity = {"settings": {"units": 8}, "data": "abc", "seed": 0}
     descend(checkpoint=path, identity=identity)
     for name, value in (("settings", {"units": 9}), ("data", "xyz"), ("seed", 1)):
-        with pytest.raises(InputError, match=rf"checkpoint\.safetensors: cannot resume.*other {name};"):
+        named = "units" if name == "settings" else name
+        with pytest.raises(InputError, match=rf"checkpoint\.safetensors: cannot resume.*other {named};"):
             descend(checkpoint=path, resume=True, identity={**identity, name: value})
-    with pytest.raises(InputError, match="other schedule;"):
+    with pytest.raises(InputError, match="other steps;"):
         descend(
             schedule=Schedule(steps=61, learning_rate=0.1, validate_every=20),
             checkpoint=path,

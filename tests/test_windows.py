@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from systems import noise_logs
-from vlbm.episodes import Episodes
-from vlbm.windows import Window, WindowSource, action_vectors, held_out_windows
+from vlbm.episodes import Episodes, concatenate
+from vlbm.windows import Window, WindowSource, action_vectors, held_out_windows, round_size
 
 LENGTHS = (7, 1, 3, 12)
 ENDS = (True, True, False, True)
@@ -97,10 +97,23 @@ def test_windows_run_past_the_end_only_of_episodes_that_are_shorter(anywhere):
     assert set(start[episode == 3]) == set(range(9))
 
 
-def test_longer_episodes_are_drawn_more_often_by_their_steps(anywhere):
-    _, episode, _ = anywhere
-    share = np.bincount(episode, minlength=4) / 8000
+def test_the_steps_of_short_episodes_count_as_much_as_those_of_long_ones(anywhere):
+    window, episode, _ = anywhere
+    share = np.bincount(episode, weights=window.valid.sum(0)) / window.valid.sum()
     np.testing.assert_allclose(share, np.array(LENGTHS) / sum(LENGTHS), atol=0.02)
+
+
+@pytest.mark.parametrize("count", [1, 7, 15, 16, 17, 100, 1_000, 123_456, 2_000_000])
+def test_sizes_are_rounded_up_by_an_eighth_at_most(count):
+    assert count <= round_size(count) <= count * 1.125
+
+
+def test_data_of_nearly_one_size_have_arrays_of_one_shape(episodes):
+    many = concatenate([episodes] * 30)
+    fewer = many.select(range(1, many.count))
+    shapes = [jax.tree.map(np.shape, WindowSource.of(part)) for part in (many, fewer)]
+    assert shapes[0].observation == shapes[1].observation
+    assert shapes[0].length == shapes[1].length
 
 
 def test_a_share_of_the_windows_begins_with_an_episode(episodes):

@@ -111,7 +111,7 @@ def rollout(
         with progress.task(total=horizon) as report:
             for begin in range(0, horizon, CHUNK):
                 steps = min(CHUNK, horizon - begin)
-                state, observation, trace = advance(state, observation, begin, step_key)
+                state, observation, trace = advance(state, observation, begin, steps, step_key)
                 trace = Trace(*(np.asarray(part)[:steps] for part in trace))
                 if termination is not None:
                     trace = trace._replace(ended=trace.ended | verdict(termination, trace.observation))
@@ -139,7 +139,8 @@ def _begin_from_prior(world: World, batch: tuple[int, ...], key: PRNGKeyArray) -
 def _traced_stretch(world: World, policies: Mapping[str, Policy], actions: Actions):
     crowd = Crowd.of([policy for policy in policies.values() if isinstance(policy, TracedPolicy)])
 
-    def advance(state: Any, observation: Array, begin: int, key: PRNGKeyArray):
+    # Always a whole chunk, so that there is one program; what is beyond the horizon is cut off later.
+    def advance(state: Any, observation: Array, begin: int, steps: int, key: PRNGKeyArray):
         return _compiled_stretch(world, crowd, state, observation, jnp.asarray(begin), key, actions)
 
     return advance
@@ -171,9 +172,9 @@ def _compiled_stretch(
 def _host_stretch(world: World, policies: Mapping[str, Policy], actions: Actions):
     """The same stretch for policies outside JAX: one call per policy and step, then one world step."""
 
-    def advance(state: Any, observation: Array, begin: int, key: PRNGKeyArray):
-        steps = []
-        for time in range(begin, begin + CHUNK):
+    def advance(state: Any, observation: Array, begin: int, steps: int, key: PRNGKeyArray):
+        taken = []
+        for time in range(begin, begin + steps):
             seen = np.asarray(observation)
             action_key, _, _ = _keys(key, jnp.asarray(time))
             action = np.stack(
@@ -184,8 +185,8 @@ def _host_stretch(world: World, policies: Mapping[str, Policy], actions: Actions
             )
             state, outcome, ended = _compiled_step(world, state, jnp.asarray(action), jnp.asarray(time), key)
             observation = outcome.observation
-            steps.append(Trace(action, *(np.asarray(part) for part in (observation, outcome.reward, ended))))
-        return state, observation, Trace(*(np.stack(parts) for parts in zip(*steps, strict=True)))
+            taken.append(Trace(action, *(np.asarray(part) for part in (observation, outcome.reward, ended))))
+        return state, observation, Trace(*(np.stack(parts) for parts in zip(*taken, strict=True)))
 
     return advance
 
@@ -232,23 +233,24 @@ def verdict(
 def _check_finite(policies: Mapping[str, Policy], trace: Trace, ended: np.ndarray, begin: int) -> None:
     """A policy or model that leaves the numbers is reported by name, not averaged into the result."""
     alive = ~ended & ~(np.cumsum(trace.ended, axis=0) - trace.ended > 0)
-    for what, values in (
-        ("actions", trace.action),
-        ("rewards", trace.reward),
-        ("observations", trace.observation),
+    faults = []
+    # In the order in which a step makes them: what comes first is the cause, the rest its consequence.
+    for order, (what, values) in enumerate(
+        (("actions", trace.action), ("rewards", trace.reward), ("observations", trace.observation))
     ):
-        finite = np.isfinite(values)
-        finite = finite.reshape(*alive.shape, -1).all(axis=-1) | ~alive
-        if finite.all():
-            continue
-        step, index, _ = np.argwhere(~finite)[0]
-        name = list(policies)[index]
-        blame = (
-            f"policy '{name}' returned {what} that are not finite"
-            if what == "actions"
-            else f"the model imagined {what} that are not finite under policy '{name}'"
-        )
-        raise InputError(f"{blame}, at step {begin + step} of the roll-out")
+        broken = ~np.isfinite(values).reshape(*alive.shape, -1).all(axis=-1) & alive
+        if broken.any():
+            step, index, _ = np.argwhere(broken)[0]
+            faults.append((int(step), order, what, list(policies)[index]))
+    if not faults:
+        return
+    step, _, what, name = min(faults)
+    blame = (
+        f"policy '{name}' returned {what} that are not finite"
+        if what == "actions"
+        else f"the model imagined {what} that are not finite under policy '{name}'"
+    )
+    raise InputError(f"{blame}, at step {begin + step} of the roll-out")
 
 
 def _as_episodes(

@@ -71,7 +71,7 @@ class History:
 
     entries: list[dict[str, float]] = field(default_factory=list)
     best_step: int = 0
-    best_score: float = math.inf
+    best_score: float | None = None  # none before the first validation
     seconds: float = 0.0
     interrupted: bool = False
 
@@ -80,7 +80,7 @@ class History:
         score = values["validation"]
         self.entries.append({"step": step, **values})
         # The first model counts even when its score is not a number: there is no better one yet.
-        better = score < self.best_score or math.isnan(self.best_score) or len(self.entries) == 1
+        better = self.best_score is None or math.isnan(self.best_score) or score < self.best_score
         if better:
             self.best_step, self.best_score = step, score
         return better
@@ -197,12 +197,24 @@ def _check_finite(terms: dict[str, float], step: int, schedule: Schedule) -> Non
 
 
 def _check_identity(checkpoint: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
-    differing = sorted(name for name in wanted.keys() | saved.keys() if saved.get(name) != wanted.get(name))
+    differing = _differences(saved, wanted)
     if differing:
         raise InputError(
             f"{checkpoint}: cannot resume, the checkpoint was made with other {', '.join(differing)}; "
             "give the same settings, data and seed, or start without --resume"
         )
+
+
+def _differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """Names that differ; of groups of settings, the settings themselves."""
+    names: list[str] = []
+    for name in sorted(wanted.keys() | saved.keys()):
+        pair = saved.get(name), wanted.get(name)
+        if pair[0] == pair[1]:
+            continue
+        inner = _differences(*pair) if all(isinstance(part, dict) for part in pair) else [name]
+        names += [part for part in inner if part not in names]
+    return names
 
 
 def _weights(tree: Any) -> Any:

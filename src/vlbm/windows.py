@@ -29,27 +29,38 @@ class Window(eqx.Module):
 
 
 class WindowSource(eqx.Module):
-    """Episodes on the device, ready to be cut; an argument of the compiled step, never a constant in it."""
+    """Episodes on the device, ready to be cut; an argument of the compiled step, never a constant in it.
 
-    observation: Float[Array, "steps+episodes obs"]
-    action: Float[Array, "steps act"] | Int[Array, " steps"]
-    reward: Float[Array, " steps"]
-    first_step: Int[Array, " episodes"]
-    length: Int[Array, " episodes"]
-    terminated: Bool[Array, " episodes"]
-    episode_of_step: Int[Array, " steps"]
+    Arrays are filled up to a round size, so that data of nearly the same size share compiled programs.
+    """
+
+    observation: Float[Array, "rows obs"]
+    action: Float[Array, "rows act"] | Int[Array, " rows"]
+    reward: Float[Array, " rows"]
+    first_step: Int[Array, " places"]
+    length: Int[Array, " places"]  # 0 where there is no episode
+    terminated: Bool[Array, " places"]
+    count: Int[Array, ""]  # of episodes
     choices: int | None = eqx.field(static=True)
 
     @classmethod
     def of(cls, episodes: Episodes) -> Self:
+        places = round_size(episodes.count)
+        rows = round_size(episodes.steps + places)
+
+        def filled(values: np.ndarray, size: int, dtype: type) -> Array:
+            out = np.zeros((size, *values.shape[1:]), dtype)
+            out[: len(values)] = values
+            return jnp.asarray(out)
+
         return cls(
-            observation=jnp.asarray(episodes.observation, jnp.float32),
-            action=jnp.asarray(episodes.action, jnp.int32 if episodes.discrete else jnp.float32),
-            reward=jnp.asarray(episodes.reward, jnp.float32),
-            first_step=jnp.asarray(episodes.first_step, jnp.int32),
-            length=jnp.asarray(episodes.length, jnp.int32),
-            terminated=jnp.asarray(episodes.terminated),
-            episode_of_step=jnp.asarray(episodes.episode_of_step, jnp.int32),
+            observation=filled(episodes.observation, rows, np.float32),
+            action=filled(episodes.action, rows, np.int32 if episodes.discrete else np.float32),
+            reward=filled(episodes.reward, rows, np.float32),
+            first_step=filled(episodes.first_step, places, np.int32),
+            length=filled(episodes.length, places, np.int32),
+            terminated=filled(episodes.terminated, places, np.bool_),
+            count=jnp.asarray(episodes.count, jnp.int32),
             choices=episodes.choices,
         )
 
@@ -57,20 +68,24 @@ class WindowSource(eqx.Module):
         """Random windows: a share `at_start` begins with an episode, the rest anywhere.
 
         A window that would run past its episode's end is moved back to end with it, so that the
-        last step, where terminations are, is seen as often as any other.
+        last step, where terminations are, is seen as often as any other. An episode shorter than a
+        window is drawn as if it were as long as one: its few steps then count as much as others do.
         """
         # One draw of bits serves both choices: every separate draw adds seconds of compilation.
         bits = jax.lax.optimization_barrier(jax.random.bits(key, (2, batch), jnp.uint32))
-        step_bits, start_bits = bits
-        step = (step_bits % self.reward.shape[0]).astype(jnp.int32)
-        episode = self.episode_of_step[step]
-        within = jnp.minimum(step - self.first_step[episode], self.length[episode] - steps)
+        place_bits, start_bits = bits
+        room = jnp.where(self.length > 0, jnp.maximum(self.length, steps), 0)
+        upto = jnp.cumsum(room)
+        place = (place_bits % upto[-1].astype(jnp.uint32)).astype(jnp.int32)
+        episode = jnp.searchsorted(upto, place, side="right")
+        within = jnp.minimum(place - (upto - room)[episode], self.length[episode] - steps)
         begins = start_bits < np.uint32(min(at_start, 1.0) * (2**32 - 1))
         return self.cut(episode, jnp.where(begins, 0, jnp.maximum(within, 0)), steps=steps)
 
     def draw_episodes(self, *, steps: int, batch: int, key: PRNGKeyArray) -> Window:
         """Whole episodes, each equally likely, padded to `steps`."""
-        episode = (jax.random.bits(key, (batch,), jnp.uint32) % self.length.shape[0]).astype(jnp.int32)
+        bits = jax.random.bits(key, (batch,), jnp.uint32)
+        episode = (bits % self.count.astype(jnp.uint32)).astype(jnp.int32)
         return self.cut(episode, jnp.zeros_like(episode), steps=steps)
 
     def cut(self, episode: Int[Array, " batch"], start: Int[Array, " batch"], *, steps: int) -> Window:
@@ -91,6 +106,12 @@ class WindowSource(eqx.Module):
             ended=(self.terminated[episode] & (within == length - 1)).astype(jnp.float32),
             valid=valid,
         )
+
+
+def round_size(count: int) -> int:
+    """The next number with at most four leading binary digits that are not zero: at most an eighth more."""
+    step = 1 << max(count.bit_length() - 4, 0)
+    return -(-count // step) * step
 
 
 def held_out_windows(episodes: Episodes, *, steps: int, count: int, seed: int) -> Window:

@@ -83,7 +83,7 @@ def fit_estimator(
         raise InputError("--resume needs --save DIR, the directory of the interrupted run")
     estimator = make_estimator(method, preset, settings)
     evaluator = estimator.fit(logged, seed=seed, directory=save, resume=resume, progress=progress)
-    return replace(evaluator, method=method, data={**evaluator.data, "path": path})
+    return replace(evaluator, data={**evaluator.data, "path": path})
 
 
 def make_console() -> Any:

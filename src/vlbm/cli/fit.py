@@ -43,9 +43,9 @@ def fit(
     evaluator.save(save)
     console = make_console()
     for index, history in enumerate(evaluator.histories):
+        score = "none yet" if history.best_score is None else f"{history.best_score:.4g}"
         console.print(
-            f"model {index}: validation {history.best_score:.4g} at step {history.best_step}, "
-            f"{history.seconds:.0f} s",
+            f"model {index}: validation {score} at step {history.best_step}, {history.seconds:.0f} s",
             highlight=False,
         )
     for note in evaluator.notes:

@@ -36,9 +36,9 @@ PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": PAPER}
 
 # The rows of the paper's ablation: settings of one model.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "vlm": {"branches": 1, "alignment": "none", "mixture": "none"},
-    "vlm-rsa": {"branches": 1, "mixture": "none"},
-    "vlm-rsa-mse": {"branches": 1, "alignment": "mse", "mixture": "none"},
-    "vlm-rsa-ensemble": {"shared_encoder": False},
+    "vlm": {"method": "vlm", "branches": 1, "alignment": "none", "mixture": "none"},
+    "vlm-rsa": {"method": "vlm-rsa", "branches": 1, "mixture": "none"},
+    "vlm-rsa-mse": {"method": "vlm-rsa-mse", "branches": 1, "alignment": "mse", "mixture": "none"},
+    "vlm-rsa-ensemble": {"method": "vlm-rsa-ensemble", "shared_encoder": False},
     "vlbm": {},
 }

@@ -24,7 +24,7 @@ from vlbm.networks import NormalisationKind
 from vlbm.progress import Progress, silent
 from vlbm.scaling import Scaler
 from vlbm.training import Evaluated, History, Schedule, minimise
-from vlbm.windows import WindowSource, action_vectors, held_out_windows
+from vlbm.windows import Window, WindowSource, action_vectors, held_out_windows
 
 VALIDATION_STEPS = 10  # longer open loops under logged actions mislead: see docs/method.md
 VALIDATION_WINDOWS = 512
@@ -69,6 +69,8 @@ class VLBM:
     sampling: SamplingKind = "latents"
     reencode_every: int | None = 10
     clip_margin: float | None = 0.1
+    # What tables call it; the ablations have names of their own.
+    method: str = "vlbm"
 
     def __post_init__(self) -> None:
         _check_settings(self)
@@ -205,8 +207,9 @@ class VLBM:
         # Means, not draws: validation should rank models, not their luck.
         steady = replace(self.imagination, sampling="none")
 
+        # Windows are an argument: as constants, they would make another program for every model.
         @eqx.filter_jit
-        def validate(model: BranchingModel) -> jax.Array:
+        def validate(model: BranchingModel, windows: Window) -> jax.Array:
             return open_loop_error(replace(model, imagination=steady), windows, key=jax.random.key(0)).score
 
         return minimise(
@@ -214,7 +217,7 @@ class VLBM:
             world,
             WindowSource.of(training),
             schedule=self.schedule,
-            validate=lambda model: float(validate(model)),
+            validate=lambda model: float(validate(model, windows)),
             key=step_key,
             checkpoint=checkpoint,
             resume=resume,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -29,6 +30,7 @@ MODEL_FILE = "model.safetensors"
 class WorldSettings(Protocol):
     """What the settings of a world model must offer to be fitted and saved."""
 
+    method: str
     models: int
     held_out: float
     start: str
@@ -62,7 +64,7 @@ class WorldEvaluator:
     data: Mapping[str, Any]
     histories: tuple[History, ...]
     seconds: float
-    method: str = "vlbm"
+    method: str
     notes: tuple[str, ...] = ()
 
     @property
@@ -190,8 +192,6 @@ class WorldEvaluator:
         save_tree(
             directory / MODEL_FILE, {"worlds": self.worlds, "initial": self.initial}, information=information
         )
-        import json
-
         write_text(directory / "model.json", json.dumps(information, indent=2) + "\n")
 
     @classmethod
@@ -271,6 +271,7 @@ def fit_worlds(
         data=data,
         histories=tuple(histories),
         seconds=time.monotonic() - began,
+        method=settings.method,
         notes=tuple(notes),
     )
 
