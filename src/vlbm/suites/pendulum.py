@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-import json
 from importlib.resources import as_file, files
 
-from vlbm.policies import load_policies
 from vlbm.sources import load
-from vlbm.suites.base import Task
+from vlbm.suites.base import Entry, Task
+from vlbm.suites.gym import read_facts, target_policies, truth
 
 
 def pendulum() -> Task:
     """Swing a pendulum up and hold it; returns are negative, nothing ever terminates."""
-    with as_file(files("vlbm.suites") / "data" / "pendulum") as directory:
-        facts = json.loads((directory / "truth.json").read_text(encoding="utf-8"))
-        policies = load_policies(directory / "policy_*.safetensors")
-        episodes = load(directory / "episodes.npz")
-    truth = {name: facts["policies"][name]["mean_actions"]["discounted"]["value"] for name in policies}
-    return Task("pendulum", episodes, policies, truth, facts["discount"], facts["horizon"])
+    facts = read_facts("pendulum")
+    with as_file(files("vlbm.suites") / "data" / "pendulum" / "episodes.npz") as path:
+        episodes = load(path)
+    return Task(
+        "pendulum",
+        episodes,
+        target_policies("pendulum"),
+        truth("pendulum"),
+        facts["discount"],
+        facts["horizon"],
+    )
+
+
+def entry() -> Entry:
+    facts = read_facts("pendulum")
+    return Entry(
+        name="pendulum",
+        suite="embedded",
+        environment=facts["environment"],
+        dataset="mixed",
+        steps=sum(part["episodes"] for part in facts["behaviour"]) * facts["horizon"],
+        observation_size=facts["observation_size"],
+        action_size=facts["action_size"],
+        policies=len(facts["policies"]),
+        about="logged by four policies from poor to good; comes with the package",
+        available=True,
+    )

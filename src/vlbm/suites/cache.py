@@ -1,0 +1,53 @@
+"""Data sets that can be made again are kept in the user's cache, with a checksum beside each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from vlbm.episodes import Episodes
+from vlbm.places import cache_directory
+from vlbm.sources import load
+from vlbm.sources.npz import save_npz
+from vlbm.storage import write_atomically, write_text
+
+
+def data_path(name: str, *, steps: int, seed: int) -> Path:
+    """Where a data set of this name and size is kept."""
+    return cache_directory() / "data" / f"{name.replace('/', '_')}_{steps}_{seed}.npz"
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_kept(path: Path, recipe: Mapping[str, Any]) -> bool:
+    """Whether the file is there, whole, and made by this very recipe."""
+    try:
+        label = json.loads(_label(path).read_text(encoding="utf-8"))
+        return label == {"recipe": dict(recipe), "sha256": checksum(path)}
+    except (OSError, ValueError):
+        return False
+
+
+def kept_or_made(path: Path, recipe: Mapping[str, Any], make: Callable[[], Episodes]) -> Episodes:
+    """The kept data set; one that is missing, damaged or of another recipe is made anew."""
+    if not is_kept(path, recipe):
+        keep(path, recipe, make())
+    return load(path)
+
+
+def keep(path: Path, recipe: Mapping[str, Any], episodes: Episodes) -> None:
+    """Write the data, then the label: without a label that fits, data count as unfinished."""
+    _label(path).unlink(missing_ok=True)
+    write_atomically(path, lambda temporary: save_npz(episodes, temporary))
+    label = {"recipe": dict(recipe), "sha256": checksum(path)}
+    write_text(_label(path), json.dumps(label, indent=2) + "\n")
+
+
+def _label(path: Path) -> Path:
+    return path.with_suffix(".json")

@@ -1,0 +1,177 @@
+"""simulate(): let a policy act in a real Gymnasium environment and log what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vlbm.episodes import Episodes
+from vlbm.errors import require
+from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
+from vlbm.progress import Progress, silent
+
+LANES = 20  # environments that are stepped side by side, so that the policy is called once for all
+Act = Callable[[np.ndarray, Any], np.ndarray]
+
+
+@dataclass
+class Episode:
+    """One episode while it is being recorded."""
+
+    number: int
+    observations: list[np.ndarray]
+    actions: list[np.ndarray] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    terminated: bool = False
+
+
+def simulate(
+    environment: str,
+    policy: Policy,
+    *,
+    seed: int,
+    horizon: int,
+    episodes: int | None = None,
+    steps: int | None = None,
+    actions: Literal["mean", "sample"] = "sample",
+    options: Mapping[str, Any] | None = None,
+    progress: Progress = silent,
+) -> Episodes:
+    """Whole episodes: as many as asked for, or until they have `steps` steps together.
+
+    Episode i starts and goes on from random numbers of its own, made from the seed and i. What is
+    logged is the first so many episodes in that order, so short ones are not preferred.
+    """
+    if (episodes is None) == (steps is None):
+        raise ValueError("give either the number of episodes or the number of steps")
+    gymnasium = require("gymnasium", extra="gym", purpose="simulating")
+    act = _acting(policy, actions)
+    begun: list[Episode] = []
+    lanes: list[Any] = []
+    running: list[Episode | None] = [None] * LANES
+    base, taken, ended = jax.random.key(seed), 0, 0
+    with progress.task(total=steps or episodes or 0, title=f"simulating {environment}") as report:
+        while True:
+            for lane in range(LANES):
+                # An episode that still runs counts with the steps it has.
+                wanted = taken < steps if episodes is None else len(begun) < episodes  # type: ignore[operator]
+                if running[lane] is None and wanted:
+                    if lane == len(lanes):
+                        lanes.append(_make(gymnasium, environment, horizon, options))
+                    first, _ = lanes[lane].reset(seed=_episode_seed(seed, len(begun)))
+                    episode = Episode(len(begun), [np.asarray(first, np.float32)])
+                    running[lane] = episode
+                    begun.append(episode)
+            if not any(running):
+                break
+            observation, keys = _gathered(running, base)
+            chosen = act(observation, keys)
+            for lane, current in enumerate(running):
+                if current is None:
+                    continue
+                following, reward, terminated, truncated, _ = lanes[lane].step(chosen[lane])
+                current.actions.append(chosen[lane])
+                current.rewards.append(float(reward))
+                current.observations.append(np.asarray(following, np.float32))
+                current.terminated = bool(terminated)
+                taken += 1
+                if terminated or truncated:
+                    running[lane] = None
+                    ended += 1
+            report(ended if steps is None else min(taken, steps), None)
+    choices = getattr(lanes[0].action_space, "n", None)
+    for lane in lanes:
+        lane.close()
+    return _with_log_prob(_logged(begun, steps, choices), policy if actions == "sample" else None)
+
+
+def _make(gymnasium: Any, environment: str, horizon: int, options: Mapping[str, Any] | None) -> Any:
+    with _without_notices():
+        return gymnasium.make(
+            environment, max_episode_steps=horizon, disable_env_checker=True, **(options or {})
+        )
+
+
+@contextmanager
+def _without_notices() -> Iterator[None]:
+    """MuJoCo's notices about its own old model files, once per environment, help nobody here."""
+    try:
+        import mujoco
+    except ImportError:
+        yield
+        return
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda message: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def _episode_seed(seed: int, number: int) -> int:
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def _gathered(running: list[Episode | None], base: Any) -> tuple[np.ndarray, Any]:
+    """Observations of all lanes, zeros where one rests, and for each the episode and step it is at."""
+    shape = next(episode.observations[0].shape for episode in running if episode is not None)
+    observation = np.zeros((len(running), *shape), np.float32)
+    moment = np.zeros((len(running), 2), np.uint32)
+    for lane, episode in enumerate(running):
+        if episode is not None:
+            observation[lane] = episode.observations[-1]
+            moment[lane] = episode.number, len(episode.rewards)
+    return observation, (base, moment)
+
+
+def _acting(policy: Policy, actions: str) -> Act:
+    if not isinstance(policy, TracedPolicy):
+        if actions == "mean":
+            return lambda observation, keys: np.asarray(policy.mean(observation))
+        return lambda observation, keys: np.asarray(
+            policy.sample(observation, key=jax.random.fold_in(keys[0], int(keys[1].sum())))
+        )
+
+    @eqx.filter_jit
+    def choose(policy: TracedPolicy, observation: Any, base: Any, moment: Any) -> jax.Array:
+        if actions == "mean":
+            return policy.mean(observation)
+
+        def one(observation: jax.Array, moment: jax.Array) -> jax.Array:
+            key = jax.random.fold_in(jax.random.fold_in(base, moment[0]), moment[1])
+            return policy.sample(observation[None], key=key)[0]
+
+        return jax.vmap(one)(observation, moment)
+
+    return lambda observation, keys: np.asarray(choose(policy, observation, *keys))
+
+
+def _logged(begun: list[Episode], steps: int | None, choices: int | None) -> Episodes:
+    """The first episodes that together have `steps` steps, or all of them."""
+    length = np.array([len(episode.rewards) for episode in begun])
+    count = len(begun) if steps is None else int(np.searchsorted(np.cumsum(length), steps)) + 1
+    kept = begun[:count]
+    return Episodes(
+        observation=np.concatenate([episode.observations for episode in kept]),
+        action=np.concatenate([episode.actions for episode in kept]),
+        reward=np.concatenate([episode.rewards for episode in kept]).astype(np.float32),
+        length=length[:count],
+        terminated=np.array([episode.terminated for episode in kept]),
+        choices=None if choices is None else int(choices),
+    )
+
+
+def _with_log_prob(episodes: Episodes, policy: Policy | None) -> Episodes:
+    if policy is None or not has_log_prob(policy):
+        return episodes
+    answered = episodes.observation[episodes.observation_before]
+    action = episodes.action
+    log_prob = policy.log_prob(jnp.asarray(answered), jnp.asarray(action))  # type: ignore[attr-defined]
+    return replace(episodes, log_prob=np.asarray(log_prob, np.float32))
