@@ -2,27 +2,178 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
+
+from vlbm.errors import InputError
+
+Metric = Callable[[Any, Any], float]
 
 
 def rank_correlation(
     estimated: Float[np.ndarray, " policies"], true: Float[np.ndarray, " policies"]
 ) -> float:
-    """Spearman's: 1 when policies are ranked as they deserve, -1 when backwards."""
-    from scipy.stats import spearmanr
+    """Spearman's: 1 when policies are ranked as they deserve, -1 when backwards; ties share their rank.
 
-    return float(spearmanr(estimated, true).statistic)
+    Equal estimates for all policies rank nothing and score 0, as a draw would on average; where all
+    true returns are equal there is nothing to rank, and the answer is NaN.
+    """
+    from scipy.stats import rankdata
+
+    estimated, true = _checked(estimated, true)
+    if np.ptp(true) == 0:
+        return float("nan")
+    if np.ptp(estimated) == 0:
+        return 0.0
+    mine, theirs = rankdata(estimated), rankdata(true)
+    mine, theirs = mine - mine.mean(), theirs - theirs.mean()
+    return float(mine @ theirs / np.sqrt((mine @ mine) * (theirs @ theirs)))
 
 
 def regret(
     estimated: Float[np.ndarray, " policies"], true: Float[np.ndarray, " policies"], k: int = 1
 ) -> float:
-    """What is lost by deploying the best of the k policies estimated best, as a share of the true range."""
-    chosen = np.argsort(-estimated, kind="stable")[:k]
-    return float((true.max() - true[chosen].max()) / np.ptp(true))
+    """What is lost by deploying the best of the k policies estimated best, as a share of the true range.
+
+    Keeps its meaning when returns are negative; nothing is lost where all true returns are equal.
+    Of equal estimates the policy that comes first is preferred.
+    """
+    estimated, true = _checked(estimated, true)
+    loss, extent = _loss(estimated, true, k), np.ptp(true)
+    return float(loss / extent) if extent > 0 else 0.0
+
+
+def dope_regret(
+    estimated: Float[np.ndarray, " policies"], true: Float[np.ndarray, " policies"], k: int = 1
+) -> float:
+    """The same loss as a share of the best true return, as DOPE and the paper print it.
+
+    NaN where even the best return is not positive: a share of that would mean nothing; see `regret`.
+    """
+    estimated, true = _checked(estimated, true)
+    return float(_loss(estimated, true, k) / true.max()) if true.max() > 0 else float("nan")
 
 
 def absolute_error(estimated: Float[np.ndarray, " policies"], true: Float[np.ndarray, " policies"]) -> float:
     """Mean absolute difference, in units of the return."""
+    estimated, true = _checked(estimated, true, fewest=1)
     return float(np.abs(estimated - true).mean())
+
+
+def normalised_absolute_error(
+    estimated: Float[np.ndarray, " policies"], true: Float[np.ndarray, " policies"]
+) -> float:
+    """Mean absolute difference as a share of the true range; NaN where all true returns are equal."""
+    estimated, true = _checked(estimated, true)
+    extent = np.ptp(true)
+    return float(np.abs(estimated - true).mean() / extent) if extent > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """A metric over policies drawn again and again with replacement."""
+
+    mean: float
+    standard_deviation: float
+    lower: float
+    upper: float
+    resamples: int  # how many of those drawn had a value
+
+
+def bootstrap(
+    metric: Metric,
+    estimated: Float[np.ndarray, " policies"],
+    true: Float[np.ndarray, " policies"],
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Bootstrap:
+    """How far a metric depends on which policies were asked about: DOPE's bootstrap over policies.
+
+    `lower` and `upper` hold `level` of the resampled values between them. Resamples without a value
+    (see `resampled`) are left out, and counted.
+    """
+    if not 0 < level < 1:
+        raise InputError(f"level={level}: must lie between 0 and 1, such as 0.95")
+    values = resampled(metric, estimated, true, resamples=resamples, seed=seed)
+    values = values[~np.isnan(values)]
+    if len(values) == 0:
+        raise InputError("bootstrap: no resample has a value of this metric; give more policies")
+    lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Bootstrap(float(values.mean()), float(values.std()), float(lower), float(upper), len(values))
+
+
+def resampled(
+    metric: Metric,
+    estimated: Float[np.ndarray, " policies"],
+    true: Float[np.ndarray, " policies"],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Float[np.ndarray, " resamples"]:
+    """The metric of every resample; NaN where one policy was drawn over and over, or has no value."""
+    estimated, true = _checked(estimated, true)
+    if resamples < 1:
+        raise InputError(f"resamples={resamples}: give at least 1")
+    drawn = np.random.default_rng(seed).integers(len(true), size=(resamples, len(true)))
+    return np.array(
+        [metric(estimated[rows], true[rows]) if (rows != rows[0]).any() else float("nan") for rows in drawn]
+    )
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One metric over many tasks."""
+
+    mean: float
+    interquartile_mean: float
+    tasks: int
+
+
+def aggregate(values: Iterable[float]) -> Aggregate:
+    """The mean over tasks, and the mean of the middle half, which a few odd tasks cannot move.
+
+    A quarter of the tasks, rounded down, is left out at each end.
+    """
+    found = np.sort(np.asarray(list(values), np.float64))
+    if len(found) == 0:
+        raise InputError("aggregate: there are no tasks to average over")
+    if not np.isfinite(found).all():
+        raise InputError(
+            "aggregate: a task has no value of this metric (NaN or infinite); leave it out by name, "
+            "so that readers know which tasks were averaged"
+        )
+    cut = len(found) // 4
+    return Aggregate(float(found.mean()), float(found[cut : len(found) - cut].mean()), len(found))
+
+
+def _loss(estimated: np.ndarray, true: np.ndarray, k: int) -> float:
+    if not 1 <= k <= len(true):
+        raise InputError(f"regret: k={k}, but there are {len(true)} policies; give k from 1 to {len(true)}")
+    chosen = np.argsort(-estimated, kind="stable")[:k]
+    return float(true.max() - true[chosen].max())
+
+
+def _checked(estimated: Any, true: Any, *, fewest: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Both as vectors of double precision, one finite number for each of enough policies."""
+    vectors = {"estimated": np.asarray(estimated, np.float64), "true": np.asarray(true, np.float64)}
+    for name, values in vectors.items():
+        if values.ndim != 1:
+            raise InputError(f"'{name}' has shape {values.shape}; give one return for each policy")
+    mine, theirs = vectors.values()
+    if len(mine) != len(theirs):
+        raise InputError(f"{len(mine)} estimated returns, {len(theirs)} true ones; give both of each policy")
+    if len(mine) < fewest:
+        raise InputError(f"this metric compares policies and needs at least {fewest}; there are {len(mine)}")
+    for name, values in vectors.items():
+        if not np.isfinite(values).all():
+            row = int(np.argmax(~np.isfinite(values)))
+            raise InputError(
+                f"the {name} return of policy {row} (from 0) is {values[row]}; leave that one out"
+            )
+    return mine, theirs

@@ -1,4 +1,4 @@
-"""The command line: vlbm evaluate | fit | inspect | settings | demo."""
+"""The command line: vlbm evaluate | fit | inspect | settings | suites | data | demo."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from vlbm.cli.data import data
 from vlbm.cli.demo import demo
 from vlbm.cli.evaluate import evaluate
 from vlbm.cli.fit import fit
 from vlbm.cli.inspect import inspect
 from vlbm.cli.settings import settings
+from vlbm.cli.suites import suites
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.version import VERSION
 
@@ -26,6 +28,8 @@ app = typer.Typer(
 )
 for command in (evaluate, fit, inspect, settings, demo):
     app.command()(command)
+app.add_typer(suites, name="suites")
+app.add_typer(data, name="data")
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,81 @@
+"""Tasks by name: the embedded one, the gym suite, and DOPE's."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vlbm.errors import InputError
+from vlbm.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from vlbm.suites.base import Entry, Task
+
+EMBEDDED = "pendulum"
+DOPE = "dope/"
+
+
+def task_names() -> tuple[str, ...]:
+    """Every task there is."""
+    from vlbm.suites import dope, gym
+
+    return (EMBEDDED, *gym.names(), *dope.names())
+
+
+def find_entry(name: str) -> Entry:
+    """What is known of a task before anything is loaded."""
+    from vlbm.suites import dope, gym, pendulum
+
+    check_name(name)
+    if name == EMBEDDED:
+        return pendulum.entry()
+    return dope.entry(name) if name.startswith(DOPE) else gym.entry(name)
+
+
+def load_task(
+    name: str,
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    data: str | Path | None = None,
+    policies: str | Path | None = None,
+    download: bool = False,
+    progress: Progress = silent,
+) -> Task:
+    """A task with its data and policies; gym data are simulated on first use.
+
+    `steps` and `seed` are for data that are made here; `data`, `policies` and `download` say where
+    DOPE's files come from.
+    """
+    from vlbm.suites import dope, gym, pendulum
+
+    check_name(name)
+    if name.startswith(DOPE):
+        return dope.load_task(name, data=data, policies=policies, download=download, progress=progress)
+    if name == EMBEDDED:
+        return pendulum.pendulum()
+    return gym.load_task(name, steps=steps or gym.STEPS, seed=seed, progress=progress)
+
+
+def true_returns(name: str) -> dict[str, dict[str, float]]:
+    """What the policies of a task are truly worth: one column for each kind of return that is known."""
+    from vlbm.suites import dope, gym
+
+    check_name(name)
+    if name.startswith(DOPE):
+        return dope.true_returns(name)
+    environment = name.partition("-")[0]
+    return {
+        f"{kind}, {actions} actions": gym.truth(environment, actions=actions, kind=kind)
+        for kind in ("discounted", "undiscounted")
+        for actions in ("mean", "sampled")
+    }
+
+
+def check_name(name: str) -> None:
+    names = task_names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        hint = f"did you mean {', '.join(near)}?" if near else "`vlbm suites` lists them"
+        raise InputError(f"unknown task '{name}'; {hint}")

@@ -1,0 +1,109 @@
+"""Files fetched from their publishers, with checksums remembered from the first time."""
+
+# Neither D4RL nor DOPE publishes checksums, so the first download is trusted: its SHA-256 is written
+# beside the file, in the form that `sha256sum --check` reads, and the file must match it ever after.
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from vlbm.errors import InputError, require
+from vlbm.progress import Progress, Report, silent
+from vlbm.storage import write_text
+from vlbm.suites.cache import checksum
+
+TIMEOUT = 30.0  # seconds without an answer
+
+
+def fetch(
+    address: str, target: Path, *, readable: Callable[[Path], object], progress: Progress = silent
+) -> Path:
+    """Download to `target`, unless it is there and matches its record; interrupted downloads leave nothing.
+
+    `readable` raises on files that are not what was asked for, such as a web page in the place of
+    data: those are not kept, and their checksum is not learnt.
+    """
+    recorded = recorded_checksum(target)
+    if target.is_file() and checksum(target) == recorded:
+        return target
+    pooch = require("pooch", extra="download", purpose=f"Downloading {address}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, because a file can only be moved in one stroke within a file system.
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".download.") as staging:
+        arrived = Path(staging) / target.name
+        with ExitStack() as stack:
+            bar = _Bar(lambda total: stack.enter_context(progress.task(total=total, title=target.name)))
+            try:
+                pooch.HTTPDownloader(timeout=TIMEOUT, progressbar=bar)(address, str(arrived), None)
+            except OSError as error:  # all that goes wrong on the way is one to requests
+                raise InputError(
+                    f"{address}: cannot be downloaded ({error}); try again, or fetch it by other means "
+                    f"and put it into the directory that VLBM_DOPE names"
+                ) from error
+        readable(arrived)
+        found = checksum(arrived)
+        if recorded not in (None, found):
+            raise InputError(
+                f"{address}: is not what was first downloaded from there (SHA-256 {found}, recorded "
+                f"{recorded}); to accept the new file, delete {_record(target)}"
+            )
+        # The record goes first: a file without one is never taken for whole.
+        write_text(_record(target), f"{found}  {target.name}\n")
+        arrived.replace(target)
+    return target
+
+
+def finished(target: Path) -> bool:
+    """Whether a download is there with its record; the contents are not looked at."""
+    return target.is_file() and recorded_checksum(target) is not None
+
+
+def verify(target: Path, address: str) -> None:
+    """Refuse a downloaded file that is no longer what was downloaded."""
+    recorded, found = recorded_checksum(target), checksum(target)
+    if found != recorded:
+        raise InputError(
+            f"{target}: is damaged (SHA-256 {found}, but {recorded} when it was downloaded); "
+            f"load with download=True to fetch it again from {address}"
+        )
+
+
+def recorded_checksum(target: Path) -> str | None:
+    try:
+        return _record(target).read_text(encoding="utf-8").split()[0]
+    except (OSError, IndexError):
+        return None
+
+
+def _record(target: Path) -> Path:
+    return target.with_name(f"{target.name}.sha256")
+
+
+class _Bar:
+    """What pooch expects of a progress bar: it is told the size first, then of every piece."""
+
+    def __init__(self, begin: Callable[[int], Report]):
+        self._begin = begin
+        self._report: Report | None = None
+        self._done = 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "total":
+            self._report = self._begin(value)
+        else:
+            super().__setattr__(name, value)
+
+    def update(self, size: int) -> None:
+        self._done += size
+        if self._report is not None:
+            self._report(self._done, None)
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,69 @@
+"""DOPE's target policies, made to fit the data they are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from vlbm.errors import InputError
+from vlbm.policies.dope import read_dope
+from vlbm.policies.mlp import Layer, MLPPolicy
+from vlbm.progress import Progress, silent
+from vlbm.suites.dope.catalogue import Problem, Remote
+from vlbm.suites.dope.whereabouts import Places
+
+
+def load_targets(
+    problem: Problem, where: Places, *, observations: int, download: bool = False, progress: Progress = silent
+) -> dict[str, MLPPolicy]:
+    """The 11 policies by name, taking that many observations."""
+    return load_named(
+        problem, problem.policies, where, observations=observations, download=download, progress=progress
+    )
+
+
+def load_named(
+    problem: Problem,
+    remotes: Mapping[str, Remote],
+    where: Places,
+    *,
+    observations: int,
+    download: bool = False,
+    progress: Progress = silent,
+) -> dict[str, MLPPolicy]:
+    """Some of the environment's policies."""
+    policies = {}
+    for name, remote in remotes.items():
+        path = where.get(remote, download=download, readable=read_dope, progress=progress)
+        policies[name] = _fitting(read_dope(path), path, problem, observations)
+    return policies
+
+
+def without_last_inputs(policy: MLPPolicy, size: int) -> MLPPolicy:
+    """The policy that sees `size` observations where this one sees those followed by zeros.
+
+    A weight that only ever meets zero does nothing, so padding an observation with zeros and leaving
+    out the weights of the padding are the same. The latter costs less and needs no wrapper.
+    """
+    first = policy.hidden[0]
+    return eqx.tree_at(lambda tree: tree.hidden[0], policy, Layer(first.weight[:, :size], first.bias))
+
+
+def _fitting(policy: MLPPolicy, path: Path, problem: Problem, observations: int) -> MLPPolicy:
+    if (policy.observation_size, policy.action_size) != (problem.policy_inputs, problem.actions):
+        raise InputError(
+            f"{path}: takes {policy.observation_size} observations and gives {policy.action_size} numbers; "
+            f"DOPE's policies for {problem.environment} take {problem.policy_inputs} and give "
+            f"{problem.actions}: fetch it again"
+        )
+    if observations < problem.policy_inputs:
+        policy = without_last_inputs(policy, observations)
+    if problem.family == "adroit":
+        # The simulated hand clips what it is told; here the policy does, since a learnt world will not.
+        bound = jnp.ones_like(policy.action_high)
+        policy = replace(policy, action_low=-bound, action_high=bound)
+    return policy
