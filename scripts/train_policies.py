@@ -45,6 +45,9 @@ class Training(NamedTuple):
     warm_up: int = 1_000  # steps of uniformly random actions before the first update
 
 
+USUAL = Training()
+
+
 class Actor(eqx.Module):
     """A tanh-Gaussian policy over actions in [-1, 1], with a log-std for each state."""
 
@@ -281,7 +284,7 @@ def untrained_policy(environment_id: str, seed: int) -> MLPPolicy:
 
 
 def snapshots_of_training(
-    environment_id: str, *, seed: int, steps: int, snapshots: int, training: Training = Training()
+    environment_id: str, *, seed: int, steps: int, snapshots: int, training: Training = USUAL
 ) -> Iterator[tuple[int, MLPPolicy]]:
     """The step and the policy after each of `snapshots` equal parts of training."""
     environment = gymnasium.make(environment_id, **OPTIONS.get(environment_id, {}))
@@ -330,7 +333,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--snapshots", type=int, default=40)
-    for name, value in Training()._asdict().items():
+    for name, value in USUAL._asdict().items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()

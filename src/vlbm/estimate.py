@@ -30,6 +30,7 @@ class Estimate:
     returns: Float[np.ndarray, " episodes"]  # the discounted returns themselves
     length: float  # mean length of the episodes
     warnings: tuple[str, ...] = ()
+    details: Mapping[str, float] = field(default_factory=dict)  # what the method knows beyond this
 
     def quantile(self, probability: float) -> float:
         return float(np.quantile(self.returns, probability))
@@ -146,6 +147,8 @@ class Estimates(Sequence[Estimate]):
                     "cvar": {"0.1": row.cvar(0.1)},
                     "length": row.length,
                     "warnings": list(row.warnings),
+                    # Methods differ in what they know, so only those that know something say it.
+                    **({"details": dict(row.details)} if row.details else {}),
                 }
                 for row in self.rows
             ],

@@ -37,9 +37,7 @@ def list_tasks(context: typer.Context) -> None:
         entry = find_entry(name)
         numbers = (entry.steps, entry.observation_size, entry.action_size, entry.policies)
         here = "yes" if entry.available else "make" if entry.suite == "gym" else "get"
-        table.add_row(
-            name, entry.suite, entry.environment, *(f"{number:,}" for number in numbers), here
-        )
+        table.add_row(name, entry.suite, entry.environment, *(f"{number:,}" for number in numbers), here)
     console = make_console()
     console.print(table)
     console.print(

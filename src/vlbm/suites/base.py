@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from vlbm.episodes import Episodes
 from vlbm.policies.base import Policy
@@ -32,7 +33,8 @@ class Task:
     name: str
     episodes: Episodes
     policies: Mapping[str, Policy]
-    truth: Mapping[str, float]  # discounted return of every policy, by its mean action
+    truth: Mapping[str, float]  # return of every policy, discounted and acting as said below
     discount: float
     horizon: int
+    actions: Literal["mean", "sample"] = "mean"
     regenerated: bool = False  # True where the data only look like the published ones

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -93,7 +94,9 @@ def simulate(
 
 
 def _make(gymnasium: Any, environment: str, horizon: int, options: Mapping[str, Any] | None) -> Any:
-    with _without_notices():
+    with _without_notices(), warnings.catch_warnings():
+        # Gymnasium advises newer versions of environments; published returns belong to the older ones.
+        warnings.filterwarnings("ignore", message=".*out of date")
         return gymnasium.make(
             environment, max_episode_steps=horizon, disable_env_checker=True, **(options or {})
         )

@@ -123,6 +123,7 @@ def _task(
         truth=known.values,
         discount=known.discount,
         horizon=facts.horizon,
+        actions=known.actions,
         regenerated=any(note.startswith(REGENERATED) for note in episodes.notes),
     )
 

@@ -1,0 +1,137 @@
+"""Intervals: resampling logged episodes, and a bound that needs no large numbers."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import norm
+
+from vlbm.estimate import CONFIDENCE
+
+BLOCK = 4_000_000  # numbers of resampling counts held at once
+# Where the terms of the bound are cut off. All are tried at once, and the bound pays for the choice.
+THRESHOLDS = 2.0 ** np.arange(0, 11)
+
+
+class Quotients(NamedTuple):
+    """A statistic of episodes that resampling can repeat: scale * sum over columns of sum(top) / sum(bottom).
+
+    A column whose bottom sums to zero has the value in `otherwise`. A mean has one column with a
+    bottom of ones; a self-normalised estimate has its weights there.
+    """
+
+    top: Float[np.ndarray, "episodes columns"]
+    bottom: Float[np.ndarray, "episodes columns"]
+    otherwise: Float[np.ndarray, " columns"]
+    scale: float = 1.0
+
+    @property
+    def value(self) -> float:
+        return float(self._of(self.top.sum(axis=0), self.bottom.sum(axis=0)))
+
+    def resampled(self, count: int, *, seed: int) -> Float[np.ndarray, " count"]:
+        """The statistic of `count` collections of as many episodes, drawn with replacement."""
+        generator = np.random.default_rng(seed)
+        episodes = len(self.top)
+        parts = []
+        for first in range(0, count, max(BLOCK // episodes, 1)):
+            rows = min(max(BLOCK // episodes, 1), count - first)
+            drawn = generator.integers(episodes, size=(rows, episodes)) + episodes * np.arange(rows)[:, None]
+            times = np.bincount(drawn.ravel(), minlength=rows * episodes).reshape(rows, episodes)
+            times = times.astype(np.float64)
+            parts.append(self._of(times @ self.top, times @ self.bottom))
+        return np.concatenate(parts)
+
+    def without_each(self) -> Float[np.ndarray, " episodes"]:
+        """The statistic of all episodes but one, for each."""
+        # Rounding must not turn a bottom of zero into a tiny number to divide by.
+        bottom = np.maximum(self.bottom.sum(axis=0) - self.bottom, 0.0)
+        return self._of(self.top.sum(axis=0) - self.top, bottom)
+
+    def _of(self, top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+        usable = bottom > 0
+        parts = np.where(usable, top / np.where(usable, bottom, 1.0), self.otherwise)
+        return self.scale * parts.sum(axis=-1)
+
+
+class Interval(NamedTuple):
+    standard_error: float
+    lower: float
+    upper: float
+
+
+def spread_over(lower: float, upper: float) -> Interval:
+    """An interval given by its ends, with the standard error that a normal estimate would have."""
+    return Interval((upper - lower) / (2 * float(norm.ppf((1 + CONFIDENCE) / 2))), lower, upper)
+
+
+def bootstrap(
+    statistic: Quotients,
+    *,
+    resamples: int,
+    seed: int,
+    kind: Literal["bca", "percentile"] = "bca",
+) -> Interval:
+    """An interval from resampled episodes: quantiles as they are, or corrected for bias and skew (BCa)."""
+    # In units of the scale, so that squares of huge weights do not overflow.
+    unit = statistic._replace(scale=1.0)
+    values = np.sort(unit.resampled(resamples, seed=seed))
+    tails = np.array([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    if kind == "bca" and len(statistic.top) > 1:
+        tails = _corrected(tails, values, unit)
+    lower, upper = np.quantile(values, tails) * statistic.scale
+    spread = float(values.std(ddof=1)) * statistic.scale if resamples > 1 else 0.0
+    return Interval(spread, float(min(lower, statistic.value)), float(max(upper, statistic.value)))
+
+
+def _corrected(tails: np.ndarray, values: np.ndarray, statistic: Quotients) -> np.ndarray:
+    count = len(values)
+    # Ties count half; a share of 0 or 1 would shift the quantiles to infinity.
+    below = (
+        np.searchsorted(values, statistic.value, "left") + np.searchsorted(values, statistic.value, "right")
+    ) / 2
+    shift = norm.ppf(np.clip(below / count, 1 / (count + 1), count / (count + 1)))
+    left_out = statistic.without_each()
+    influence = left_out.mean() - left_out
+    spread = (influence**2).sum()
+    skew = (influence**3).sum() / (6 * spread**1.5) if spread > 0 else 0.0
+    moved = shift + norm.ppf(tails)
+    return norm.cdf(shift + moved / (1 - skew * moved))
+
+
+def bernstein(
+    weight: Float[np.ndarray, " episodes"],
+    returns: Float[np.ndarray, " episodes"],
+    *,
+    bounds: tuple[float, float],
+) -> Interval:
+    """An interval that holds for any number of episodes, if returns lie within `bounds`.
+
+    Weighted distances of the returns from a bound are positive, so cutting the large ones off only
+    lowers their mean: an empirical-Bernstein bound (Maurer and Pontil, 2009) on the mean of what is
+    left bounds the value from below; distances from the upper bound bound it from above. It needs
+    true log-probabilities, by which weights average to one.
+    """
+    low, high = bounds
+    width = high - low
+    if len(weight) < 2 or width == 0:
+        return spread_over(low, high)
+    above = _mean_at_least(weight * (returns - low) / width)
+    below = _mean_at_least(weight * (high - returns) / width)
+    lower, upper = low + width * min(above, 1.0), high - width * min(below, 1.0)
+    if lower > upper:  # the two bounds contradict each other: the weights do not average to one
+        return spread_over(low, high)
+    return spread_over(lower, upper)
+
+
+def _mean_at_least(terms: Float[np.ndarray, " episodes"]) -> float:
+    """A lower bound on the mean of positive terms, with half of the error allowed to the interval."""
+    count = len(terms)
+    cut = np.minimum(terms[:, None], THRESHOLDS)
+    chance = np.log(2 / ((1 - CONFIDENCE) / 2 / len(THRESHOLDS)))
+    doubt = np.sqrt(2 * cut.var(axis=0, ddof=1) * chance / count) + 7 * THRESHOLDS * chance / (
+        3 * (count - 1)
+    )
+    return max(float((cut.mean(axis=0) - doubt).max()), 0.0)

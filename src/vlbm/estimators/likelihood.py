@@ -1,0 +1,116 @@
+"""How likely every policy was to take the logged actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from vlbm.compilation import keep_programs
+from vlbm.episodes import Episodes
+from vlbm.errors import InputError
+from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
+from vlbm.rollout import Crowd
+
+CHUNK = 8192  # steps per call: what a wide network keeps of them should fit in memory
+
+
+def log_probs(policies: Mapping[str, Policy], episodes: Episodes) -> dict[str, Float[np.ndarray, " steps"]]:
+    """The log-probability of every logged action under every policy, in double precision.
+
+    Policies written in JAX are stacked by shape and asked in one compiled program; others are asked
+    one by one. An action that a policy never takes has minus infinity.
+    """
+    for name, policy in policies.items():
+        _check_has_log_prob(name, policy)
+    traced = {name: policy for name, policy in policies.items() if isinstance(policy, TracedPolicy)}
+    found = _traced(traced, episodes) if traced else {}
+    observation = episodes.observation[episodes.observation_before]
+    for name, policy in policies.items():
+        if name not in found:
+            found[name] = np.asarray(policy.log_prob(observation, episodes.action))  # type: ignore[attr-defined]
+    return {name: _checked(name, found[name], episodes) for name in policies}
+
+
+def behaviour_log_probs(episodes: Episodes) -> Float[np.ndarray, " steps"]:
+    """The logged log-probabilities in double precision, or an error if they cannot be any."""
+    if episodes.log_prob is None:
+        raise InputError("log_prob: none were logged; clone the behaviour policy first")
+    logged = np.asarray(episodes.log_prob, np.float64)
+    wrong = ~np.isfinite(logged)
+    if wrong.any():
+        raise InputError(
+            f"log_prob: {_place(episodes, wrong)} has {logged[wrong][0]:g}, but an action that was taken "
+            "has a finite one; mend the log, or drop the column to have the behaviour policy cloned"
+        )
+    if episodes.discrete and (logged > 1e-6).any():
+        raise InputError(
+            f"log_prob: {_place(episodes, logged > 1e-6)} has {logged.max():g}, but a log-probability of an "
+            "action id is never above 0; if these are probabilities, give their logarithms"
+        )
+    return logged
+
+
+def _traced(
+    policies: Mapping[str, TracedPolicy], episodes: Episodes
+) -> dict[str, Float[np.ndarray, " steps"]]:
+    keep_programs()
+    crowd = Crowd.of(list(policies.values()))
+    order = np.argsort(np.concatenate([np.array(indices) for indices in crowd.members]))
+    row = episodes.observation_before
+    size = min(CHUNK, episodes.steps)
+    parts = []
+    for first in range(0, episodes.steps, size):
+        # The last chunk is filled up with its own last step: one shape, one program.
+        step = np.minimum(np.arange(first, first + size), episodes.steps - 1)
+        parts.append(
+            np.asarray(
+                _asked(
+                    crowd, jnp.asarray(episodes.observation[row[step]]), jnp.asarray(episodes.action[step])
+                )
+            )
+        )
+    table = np.concatenate(parts, axis=1)[order, : episodes.steps]
+    return dict(zip(policies, table, strict=True))
+
+
+@eqx.filter_jit
+def _asked(
+    crowd: Crowd, observation: Float[Array, "batch obs"], action: Shaped[Array, " batch *act"]
+) -> Float[Array, "policies batch"]:
+    return jnp.concatenate(
+        [jax.vmap(lambda policy: policy.log_prob(observation, action))(group) for group in crowd.groups]
+    )
+
+
+def _check_has_log_prob(name: str, policy: Policy) -> None:
+    if not has_log_prob(policy):
+        raise InputError(
+            f"policy '{name}' has no log-probability, which importance weights are made of; give a random "
+            "policy with log_prob(observation, action), or use a method that needs none, such as vlbm or fqe"
+        )
+
+
+def _checked(name: str, values: np.ndarray, episodes: Episodes) -> Float[np.ndarray, " steps"]:
+    if values.shape != (episodes.steps,):
+        raise InputError(
+            f"policy '{name}' gave log-probabilities of shape {values.shape}, expected ({episodes.steps},): "
+            "one per action"
+        )
+    values = values.astype(np.float64)
+    wrong = np.isnan(values) | (values == np.inf)
+    if wrong.any():
+        raise InputError(
+            f"policy '{name}' gave the log-probability {values[wrong][0]:g} to the action of "
+            f"{_place(episodes, wrong)}; it must be a number, or minus infinity where it never acts so"
+        )
+    return values
+
+
+def _place(episodes: Episodes, wrong: np.ndarray) -> str:
+    step = int(np.argmax(wrong))
+    return f"episode {episodes.episode_of_step[step]}, step {episodes.time[step]}"

@@ -1,0 +1,148 @@
+"""What every estimator must do, on systems whose answers are known: one line per estimator below."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vlbm.episodes import Episodes
+from vlbm.errors import InputError
+from vlbm.estimators.base import Estimator, Evaluator
+from vlbm.estimators.importance import ImportanceSampling
+from vlbm.suites.exact import SYSTEMS, ExactSystem, truths
+
+ALL = ("chain", "graph", "cliff", "linear", "sepsis")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An estimator, and the systems it applies to.
+
+    `endless` says that it estimates values without a time limit. The truth must lie in the interval
+    widened by `widening`, plus `slack` times the spread of the targets' values: what the method's
+    own bias is worth.
+    """
+
+    estimator: Estimator
+    systems: tuple[str, ...] = ALL
+    episodes: int = 3000
+    endless: bool = False
+    widening: float = 1.5
+    slack: float = 0.0
+    logged: bool = True  # False takes the log-probabilities away
+    options: Mapping[str, Any] = field(default_factory=dict)  # of evaluate
+
+
+CASES = {
+    "is": Case(ImportanceSampling(kind="is")),
+    "wis": Case(ImportanceSampling(kind="wis")),
+    "pdis": Case(ImportanceSampling(kind="pdis")),
+    "wpdis": Case(ImportanceSampling(kind="wpdis")),
+    "wpdis, percentile": Case(ImportanceSampling(interval="percentile"), ("graph", "cliff")),
+    "wis, bernstein": Case(
+        ImportanceSampling(kind="wis", interval="bernstein", bounds=(-4.0, 4.0)), ("graph",)
+    ),
+    "wpdis, cloned": Case(ImportanceSampling(clone_steps=400), ("linear",), logged=False, slack=0.1),
+}
+PAIRS = [(case, system) for case, entry in CASES.items() for system in entry.systems]
+
+
+@cache
+def system_named(name: str) -> ExactSystem:
+    if name == "sepsis":
+        pytest.importorskip("icu_sepsis", reason="the extra 'sepsis' is not installed")
+    return SYSTEMS[name]()
+
+
+@cache
+def logs(name: str, episodes: int) -> Episodes:
+    system = system_named(name)
+    return system.sample(system.behaviour, episodes=episodes, seed=5)
+
+
+@cache
+def fitted(case: str, name: str) -> Evaluator:
+    entry = CASES[case]
+    logged = logs(name, entry.episodes)
+    return entry.estimator.fit(logged if entry.logged else replace(logged, log_prob=None), seed=0)
+
+
+def evaluate(case: str, name: str, policies: Any = None, **options: Any):
+    system = system_named(name)
+    options = {"discount": system.discount, **CASES[case].options, **options}
+    return fitted(case, name).evaluate(policies or system.targets, **options)
+
+
+@pytest.mark.parametrize(("case", "name"), PAIRS)
+def test_with_enough_data_the_truth_lies_in_the_interval(case, name):
+    entry, system = CASES[case], system_named(name)
+    horizon = None if entry.endless else system.horizon
+    truth = truths(system, discount=system.discount, horizon=horizon)
+    estimates = evaluate(case, name)
+    returns = logs(name, entry.episodes).returns(system.discount)
+    assert [row.policy for row in estimates] == list(system.targets)
+    for row in estimates:
+        reach = entry.widening * max(row.upper - row.value, row.value - row.lower)
+        reach += entry.slack * np.ptp(list(truth.values()))
+        assert abs(row.value - truth[row.policy]) <= reach, (row.policy, row.value, truth[row.policy])
+        # An interval as wide as the returns themselves would pass any test.
+        assert row.upper - row.lower < 0.4 * np.ptp(returns), row.policy
+        assert row.lower <= row.value <= row.upper
+        assert row.standard_error > 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_estimates_are_numbers_that_json_can_hold(case):
+    estimates = evaluate(case, CASES[case].systems[0])
+    text = json.dumps(estimates.to_json(), allow_nan=False)
+    assert json.loads(text)["method"] == fitted(case, CASES[case].systems[0]).method
+    assert str(estimates)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_policy_is_worth_the_same_alone_and_in_company(case):
+    name = CASES[case].systems[0]
+    together = evaluate(case, name)
+    for label, policy in list(system_named(name).targets.items())[::2]:
+        (alone,) = evaluate(case, name, {label: policy})
+        (row,) = (row for row in together if row.policy == label)
+        assert alone.value == pytest.approx(row.value, rel=1e-5)
+        assert alone.lower == pytest.approx(row.lower, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_seed_gives_the_same_numbers(case):
+    name = CASES[case].systems[0]
+    first, again = (evaluate(case, name, seed=3) for _ in range(2))
+    assert [(row.value, row.lower, row.upper) for row in first] == [
+        (row.value, row.lower, row.upper) for row in again
+    ]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_evaluator_says_what_it_is_and_takes_another_name(case):
+    evaluator: Any = fitted(case, CASES[case].systems[0])
+    assert evaluator.data["episodes"] == CASES[case].episodes
+    renamed = replace(evaluator, method="mine", data={**evaluator.data, "path": "logs.npz"})
+    system = system_named(CASES[case].systems[0])
+    estimates = renamed.evaluate(system.targets, discount=system.discount, **CASES[case].options)
+    assert (estimates.method, estimates.data["path"]) == ("mine", "logs.npz")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_be_evaluated_gets_one_clear_error(case):
+    name = CASES[case].systems[0]
+    other = system_named("linear" if name != "linear" else "chain")
+    with pytest.raises(InputError, match="policy 'stranger'"):
+        evaluate(case, name, {"stranger": other.behaviour})
+    for wrong in ({"discount": 1.5}, {"horizon": 0}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            evaluate(case, name, **wrong)
+    with pytest.raises(InputError, match="no policies"):
+        fitted(case, name).evaluate({}, discount=0.9)
