@@ -209,10 +209,11 @@ def _differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     """Names that differ; of groups of settings, the settings themselves."""
     names: list[str] = []
     for name in sorted(wanted.keys() | saved.keys()):
-        pair = saved.get(name), wanted.get(name)
-        if pair[0] == pair[1]:
+        before, now = saved.get(name), wanted.get(name)
+        if before == now:
             continue
-        inner = _differences(*pair) if all(isinstance(part, dict) for part in pair) else [name]
+        groups = isinstance(before, dict) and isinstance(now, dict)
+        inner = _differences(before, now) if groups else [name]  # type: ignore[arg-type]
         names += [part for part in inner if part not in names]
     return names
 
