@@ -25,7 +25,7 @@ ROOMS = (
     ("rollout",),
     ("metrics", "estimate"),
     ("estimators",),
-    ("suites",),
+    ("suites", "comparison"),
     ("report",),
     ("environment",),
     ("cli",),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from vlbm.version import VERSION
 
 if TYPE_CHECKING:
+    from vlbm.comparison import Comparison as Comparison
+    from vlbm.comparison import compare as compare
     from vlbm.environment import LearnedEnvironment as LearnedEnvironment
     from vlbm.environment import LearnedVectorEnvironment as LearnedVectorEnvironment
     from vlbm.episodes import Episodes as Episodes
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
     from vlbm.policies import load_policy as load_policy
     from vlbm.policies import save_policy as save_policy
     from vlbm.sources import load as load
+    from vlbm.suites import load_task as load_task
 
 # Where each public name lives. Looked up on first use, so that `vlbm --help` does not wait for JAX.
 _HOME = {
     "VLBM": "vlbm.estimators.vlbm",
+    "Comparison": "vlbm.comparison",
     "Episodes": "vlbm.episodes",
     "LearnedEnvironment": "vlbm.environment",
     "LearnedVectorEnvironment": "vlbm.environment",
@@ -35,11 +39,13 @@ _HOME = {
     "Estimates": "vlbm.estimate",
     "InputError": "vlbm.errors",
     "Policy": "vlbm.policies",
+    "compare": "vlbm.comparison",
     "inspect": "vlbm.inspection",
     "load": "vlbm.sources",
     "load_model": "vlbm.estimators.registry",
     "load_policies": "vlbm.policies",
     "load_policy": "vlbm.policies",
+    "load_task": "vlbm.suites",
     "make_estimator": "vlbm.estimators.registry",
     "parse_settings": "vlbm.estimators.registry",
     "save_policy": "vlbm.policies",

@@ -106,7 +106,7 @@ def test_texts_that_are_no_settings_are_refused_with_what_was_expected(text, mes
 
 
 def test_unknown_methods_and_presets_are_refused_with_those_there_are():
-    with pytest.raises(InputError, match=r"unknown method 'vbm'; there are vlm, .*vlbm"):
+    with pytest.raises(InputError, match=r"unknown method 'vbm'; there are vlbm, vlm, .*wpdis"):
         make_estimator("vbm")
     with pytest.raises(InputError, match="unknown preset 'fast'; there are default, paper"):
         make_estimator(preset="fast")

@@ -1,4 +1,4 @@
-"""The command line: vlbm evaluate | fit | inspect | settings | suites | data | demo."""
+"""The command line: vlbm evaluate | compare | fit | inspect | methods | settings | suites | data | demo."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from vlbm.cli.compare import compare
 from vlbm.cli.data import data
 from vlbm.cli.demo import demo
 from vlbm.cli.evaluate import evaluate
 from vlbm.cli.fit import fit
 from vlbm.cli.inspect import inspect
+from vlbm.cli.methods import methods
 from vlbm.cli.settings import settings
 from vlbm.cli.suites import suites
 from vlbm.errors import InputError, TrainingDivergedError
@@ -26,7 +28,7 @@ app = typer.Typer(
     help="How good is each policy, how sure is that, and when should it not be trusted? "
     "Answers from logged episodes, without running any policy.",
 )
-for command in (evaluate, fit, inspect, settings, demo):
+for command in (evaluate, compare, fit, inspect, methods, settings, demo):
     app.command()(command)
 app.add_typer(suites, name="suites")
 app.add_typer(data, name="data")
@@ -61,7 +63,7 @@ def _spread_settings(arguments: list[str]) -> list[str]:
     spread: list[str] = []
     setting = False
     for argument in arguments:
-        assignment = re.match(r"[a-z_]+=", argument) is not None
+        assignment = re.match(r"[a-z_.-]+=", argument) is not None
         if setting and assignment and spread[-1] != "--set":
             spread.append("--set")
         spread.append(argument)

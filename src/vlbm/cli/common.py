@@ -14,7 +14,6 @@ from vlbm.errors import InputError
 # JAX and the readers are imported inside functions: --help should not wait for them.
 if TYPE_CHECKING:
     from vlbm.episodes import Episodes
-    from vlbm.estimators.world_model import WorldEvaluator
     from vlbm.progress import Progress
 
 
@@ -24,7 +23,7 @@ class Actions(StrEnum):
 
 
 Method = Annotated[
-    str, typer.Option(help="vlbm, or one of its ablations: vlm, vlm-rsa, vlm-rsa-mse, vlm-rsa-ensemble.")
+    str, typer.Option(help="Which estimator: vlbm, wpdis, ...; `vlbm methods` lists them all.")
 ]
 Preset = Annotated[str, typer.Option(help="default (what measured best) or paper (as published).")]
 Settings = Annotated[
@@ -71,19 +70,47 @@ def fit_estimator(
     save: Path | None,
     resume: bool,
     progress: Progress,
-) -> WorldEvaluator:
+) -> Any:
     from vlbm.estimators.registry import make_estimator
-    from vlbm.estimators.world_model import check_enough
 
-    try:
-        check_enough(logged)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
     if resume and save is None:
         raise InputError("--resume needs --save DIR, the directory of the interrupted run")
     estimator = make_estimator(method, preset, settings)
-    evaluator = estimator.fit(logged, seed=seed, directory=save, resume=resume, progress=progress)
+    try:
+        evaluator = estimator.fit(logged, seed=seed, directory=save, resume=resume, progress=progress)
+    except InputError as error:
+        # What is wrong with the data is said with their name; a checkpoint has a name of its own.
+        raise InputError(str(error) if resume else f"{path}: {error}") from None
     return replace(evaluator, data={**evaluator.data, "path": path})
+
+
+def learns_a_world(method: str) -> bool:
+    """Whether a method has a model that is worth keeping."""
+    from vlbm.estimators.registry import settings_type_of
+
+    return hasattr(settings_type_of(method), "train_world")
+
+
+def keep(evaluator: Any, directory: Path) -> None:
+    """Save what was fitted, where there is something to save."""
+    if hasattr(evaluator, "save"):
+        evaluator.save(directory)
+
+
+def check_before_fitting(logged: Episodes, policies: dict[str, Any]) -> None:
+    """A policy that does not fit or does not act should be told before minutes of training, not after."""
+    from vlbm.policies import check_actions, check_fit
+
+    sizes: dict[str, Any] = {"action_size": logged.action_size, "discrete": logged.discrete}
+    check_fit(policies, observation_size=logged.observation_size, **sizes)
+    seen = logged.initial_observations()[:16]
+    for name, policy in policies.items():
+        check_actions(name, policy.mean(seen), batch=len(seen), **sizes)
+
+
+def check_writable(path: Path | None) -> None:
+    if path is not None and path.is_dir():
+        raise InputError(f"{path}: is a directory; give the name of a file")
 
 
 def make_console() -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,10 @@ from vlbm.cli.common import (
     Resume,
     Seed,
     Settings,
+    check_before_fitting,
+    check_writable,
     fit_estimator,
+    keep,
     load_episodes,
     make_console,
     make_progress,
@@ -25,7 +28,6 @@ from vlbm.cli.common import (
 from vlbm.errors import InputError
 
 if TYPE_CHECKING:
-    from vlbm.episodes import Episodes
     from vlbm.rollout import Termination
 
 
@@ -75,14 +77,14 @@ def evaluate(
 
     Example: `vlbm evaluate logs.parquet candidates/*.onnx --report report.html`
     """
-    from vlbm.estimators.world_model import check_request
+    from vlbm.estimators.base import check_request
     from vlbm.policies import load_policies
     from vlbm.report.tables import print_estimates
     from vlbm.sources import is_data
 
     check_request(discount=discount, horizon=horizon, episodes=episodes)
     for path in (json, report):
-        _check_writable(path)
+        check_writable(path)
     progress = make_progress(quiet)
     rule = None if termination is None else _load_termination(termination)
     if model is not None:
@@ -100,7 +102,7 @@ def evaluate(
             raise InputError(f"{inputs[0]}: no policies were given; write vlbm evaluate DATA POLICY...")
         policies = load_policies(*inputs[1:])
         logged = load_episodes(inputs[0], column, choices)
-        _check_before_fitting(logged, policies)
+        check_before_fitting(logged, policies)
         evaluator = fit_estimator(inputs[0], logged, method, preset, settings, seed, save, resume, progress)
     estimates = evaluator.evaluate(
         policies,
@@ -113,24 +115,13 @@ def evaluate(
         progress=progress.titled("imagining"),
     )
     if save is not None:
-        evaluator.save(save)
+        keep(evaluator, save)
         estimates.save_json(save / "estimates.json")
     if json is not None:
         estimates.save_json(json)
     if report is not None:
         estimates.report(report)
     print_estimates(estimates, make_console())
-
-
-def _check_before_fitting(logged: Episodes, policies: dict[str, Any]) -> None:
-    """A policy that does not fit or does not act should be told before minutes of training, not after."""
-    from vlbm.policies import check_actions, check_fit
-
-    sizes: dict[str, Any] = {"action_size": logged.action_size, "discrete": logged.discrete}
-    check_fit(policies, observation_size=logged.observation_size, **sizes)
-    seen = logged.initial_observations()[:16]
-    for name, policy in policies.items():
-        check_actions(name, policy.mean(seen), batch=len(seen), **sizes)
 
 
 def _load_termination(specification: str) -> Termination:
@@ -140,8 +131,3 @@ def _load_termination(specification: str) -> Termination:
     if not callable(rule):
         raise InputError(f"--termination {specification}: is not a function")
     return rule
-
-
-def _check_writable(path: Path | None) -> None:
-    if path is not None and path.is_dir():
-        raise InputError(f"{path}: is a directory; give the name of a file")

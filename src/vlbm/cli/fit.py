@@ -17,10 +17,13 @@ from vlbm.cli.common import (
     Seed,
     Settings,
     fit_estimator,
+    keep,
+    learns_a_world,
     load_episodes,
     make_console,
     make_progress,
 )
+from vlbm.errors import InputError
 
 
 def fit(
@@ -36,11 +39,15 @@ def fit(
     quiet: Quiet = False,
 ) -> None:
     """Fit a model to DATA and keep it, to evaluate policies later with `vlbm evaluate --model DIR`."""
+    if not learns_a_world(method):
+        raise InputError(
+            f"--method {method}: learns nothing before it knows the policies; use vlbm evaluate instead"
+        )
     logged = load_episodes(data, column, choices)
     evaluator = fit_estimator(
         data, logged, method, preset, settings, seed, save, resume, make_progress(quiet)
     )
-    evaluator.save(save)
+    keep(evaluator, save)
     console = make_console()
     for index, history in enumerate(evaluator.histories):
         score = "none yet" if history.best_score is None else f"{history.best_score:.4g}"

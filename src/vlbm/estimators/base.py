@@ -76,3 +76,13 @@ def named_policies(policies: Mapping[str, Policy] | Policy, logged: Episodes) ->
         discrete=logged.discrete,
     )
     return named
+
+
+def check_request(*, discount: float, horizon: int | None, episodes: int) -> None:
+    """Refuse what cannot be evaluated."""
+    if not 0 < discount <= 1:
+        raise InputError(f"discount {discount}: must be above 0 and at most 1")
+    if episodes < 1:
+        raise InputError(f"episodes {episodes}: must be at least 1")
+    if horizon is not None and horizon < 1:
+        raise InputError(f"horizon {horizon}: must be at least 1")

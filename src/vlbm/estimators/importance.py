@@ -14,7 +14,7 @@ from jaxtyping import Float
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimate, Estimates
-from vlbm.estimators.base import named_policies
+from vlbm.estimators.base import check_request, named_policies
 from vlbm.estimators.behaviour import BehaviourCloning
 from vlbm.estimators.intervals import Interval, Quotients, bernstein, bootstrap, spread_over
 from vlbm.estimators.likelihood import behaviour_log_probs, log_probs
@@ -26,7 +26,6 @@ from vlbm.estimators.weights import (
     scaled_exponential,
     weight_warnings,
 )
-from vlbm.estimators.world_model import check_request
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
 from vlbm.rollout import Actions, Termination

@@ -4,32 +4,70 @@ from __future__ import annotations
 
 import ast
 import difflib
+import importlib
 import types
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from vlbm.errors import InputError
 from vlbm.estimators.presets import PRESETS, VARIANTS
-from vlbm.estimators.vlbm import VLBM
 from vlbm.estimators.world_model import WorldEvaluator
 
 
-def make_estimator(method: str = "vlbm", preset: str = "default", settings: Sequence[str] = ()) -> VLBM:
+class Method(NamedTuple):
+    """Where a method's settings live, and what its name changes in them."""
+
+    home: str  # module:class, imported when the method is asked for
+    changes: dict[str, Any]
+    about: str
+
+
+_WORLD = "vlbm.estimators.vlbm:VLBM"
+_IMPORTANCE = "vlbm.estimators.importance:ImportanceSampling"
+METHODS: dict[str, Method] = {
+    "vlbm": Method(_WORLD, VARIANTS["vlbm"], "variational latent branching model"),
+    "vlm": Method(_WORLD, VARIANTS["vlm"], "its ablation: one branch, the bound alone"),
+    "vlm-rsa": Method(_WORLD, VARIANTS["vlm-rsa"], "one branch, aligned recurrent states"),
+    "vlm-rsa-mse": Method(_WORLD, VARIANTS["vlm-rsa-mse"], "one branch, aligned by squared error"),
+    "vlm-rsa-ensemble": Method(_WORLD, VARIANTS["vlm-rsa-ensemble"], "whole models instead of branches"),
+    "is": Method(_IMPORTANCE, {"kind": "is"}, "importance sampling of whole episodes"),
+    "wis": Method(_IMPORTANCE, {"kind": "wis"}, "the same, self-normalised"),
+    "pdis": Method(_IMPORTANCE, {"kind": "pdis"}, "importance sampling step by step"),
+    "wpdis": Method(_IMPORTANCE, {"kind": "wpdis"}, "the same, self-normalised; DOPE calls it IS"),
+}
+
+
+def make_estimator(method: str = "vlbm", preset: str = "default", settings: Sequence[str] = ()) -> Any:
     """A method by name with a preset's settings, changed by 'key=value' texts."""
-    if method not in VARIANTS:
-        raise InputError(f"unknown method '{method}'; there are {', '.join(VARIANTS)}")
+    chosen = _method(method)
     if preset not in PRESETS:
         raise InputError(f"unknown preset '{preset}'; there are {', '.join(PRESETS)}")
-    return VLBM(**{**PRESETS[preset], **VARIANTS[method], **parse_settings(VLBM, settings)})
+    if preset != "default" and method not in VARIANTS:
+        raise InputError(f"method '{method}' has no preset '{preset}'; leave it out")
+    settings_type = settings_type_of(method)
+    changes = parse_settings(settings_type, settings)
+    return settings_type(**{**PRESETS[preset], **chosen.changes, **changes})
+
+
+def settings_type_of(method: str) -> type:
+    """The dataclass that a method's settings are fields of."""
+    module, _, name = _method(method).home.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def load_model(directory: str | Path) -> WorldEvaluator:
     """A fitted model that was saved to a directory."""
     if not Path(directory).is_dir():
         raise InputError(f"{directory}: there is no such directory; a saved model is a directory")
-    return WorldEvaluator.load(directory, VLBM)
+    return WorldEvaluator.load(directory, settings_type_of)
+
+
+def _method(name: str) -> Method:
+    if name not in METHODS:
+        raise InputError(f"unknown method '{name}'; there are {', '.join(METHODS)}")
+    return METHODS[name]
 
 
 def parse_settings(settings_type: type, assignments: Sequence[str]) -> dict[str, Any]:
@@ -65,6 +103,8 @@ def _parse(name: str, text: str, hint: Any) -> Any:
             return value
         if get_origin(option) is tuple:
             items = value if isinstance(value, tuple | list) else (value,)
+            if float in get_args(option) and all(type(item) in (int, float) for item in items):
+                return tuple(float(item) for item in items)
             if all(type(item) is int for item in items):
                 return tuple(items)
     raise InputError(f"setting {name}={text}: expected {_described(hint)}")
@@ -76,7 +116,7 @@ def _described(hint: Any) -> str:
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(_described(option) for option in get_args(hint))
     if get_origin(hint) is tuple:
-        return "whole numbers separated by commas"
+        return f"{'' if float in get_args(hint) else 'whole '}numbers separated by commas"
     return {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}.get(
         hint, "a text"
     )

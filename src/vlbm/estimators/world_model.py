@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from jaxtyping import Float, PRNGKeyArray
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimates, from_returns
+from vlbm.estimators.base import check_request
 from vlbm.models.base import World
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
@@ -195,10 +196,11 @@ class WorldEvaluator:
         write_text(directory / "model.json", json.dumps(information, indent=2) + "\n")
 
     @classmethod
-    def load(cls, directory: str | Path, settings_type: type) -> WorldEvaluator:
+    def load(cls, directory: str | Path, settings_type_of: Callable[[str], type]) -> WorldEvaluator:
+        """A saved evaluator; `settings_type_of` gives the dataclass of a method's settings."""
         path = Path(directory) / MODEL_FILE
         information = read_information(path)
-        settings = settings_from(settings_type, information["settings"])
+        settings = settings_from(settings_type_of(information["method"]), information["settings"])
         shape = information["shape"]
         like: dict[str, Any] = {
             "worlds": tuple(settings.empty_world(shape) for _ in range(information["models"])),
@@ -274,16 +276,6 @@ def fit_worlds(
         method=settings.method,
         notes=tuple(notes),
     )
-
-
-def check_request(*, discount: float, horizon: int | None, episodes: int) -> None:
-    """Refuse what cannot be evaluated."""
-    if not 0 < discount <= 1:
-        raise InputError(f"discount {discount}: must be above 0 and at most 1")
-    if episodes < 1:
-        raise InputError(f"episodes {episodes}: must be at least 1")
-    if horizon is not None and horizon < 1:
-        raise InputError(f"horizon {horizon}: must be at least 1")
 
 
 def check_enough(episodes: Episodes) -> None:

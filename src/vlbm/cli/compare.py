@@ -1,0 +1,111 @@
+"""vlbm compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vlbm.cli.common import (
+    Actions,
+    Choices,
+    Column,
+    Quiet,
+    Seed,
+    check_before_fitting,
+    check_writable,
+    load_episodes,
+    make_console,
+    make_progress,
+)
+from vlbm.errors import InputError
+
+
+def compare(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA POLICY... | TASK",
+            help="Logged episodes and policies, as for evaluate; or a task's name, such as hopper-medium.",
+        ),
+    ],
+    methods: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Which estimators; `vlbm methods` lists them.")
+    ] = "vlbm,wpdis",
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="METHOD.KEY=VALUE ...", help="Settings, such as vlbm.steps=500."),
+    ] = [],  # noqa: B006
+    seeds: Annotated[int, typer.Option(help="Run every method so many times, from --seed on.")] = 1,
+    discount: Annotated[float, typer.Option(help="Weight of the next step's reward.")] = 0.995,
+    horizon: Annotated[int | None, typer.Option(help="Steps of an episode.")] = None,
+    actions: Annotated[Actions, typer.Option(help="Policies act by their mean, or sample.")] = Actions.mean,
+    steps: Annotated[
+        int | None, typer.Option(help="For tasks of the gym suite: how many logged steps.")
+    ] = None,
+    seed: Seed = 0,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
+    column: Column = [],  # noqa: B006
+    choices: Choices = None,
+    quiet: Quiet = False,
+) -> None:
+    """Estimate by several methods and see whether they agree; with a TASK, also how right they are.
+
+    Example: `vlbm compare hopper-medium --methods vlbm,wpdis --seeds 3`
+    """
+    from vlbm.comparison import compare as compare_methods
+    from vlbm.estimators.base import check_request
+    from vlbm.report.comparisons import print_comparison
+
+    if seeds < 1:
+        raise InputError(f"--seeds {seeds}: must be at least 1")
+    check_request(discount=discount, horizon=horizon, episodes=1)
+    check_writable(json)
+    estimators = _estimators(methods, settings)
+    progress = make_progress(quiet)
+    request: dict[str, Any] = {"discount": discount, "horizon": horizon, "actions": actions.value}
+    if len(inputs) == 1 and not Path(inputs[0]).exists():
+        from vlbm.suites import load_task
+
+        task = load_task(inputs[0], steps=steps, progress=progress)
+        logged, policies = task.episodes, dict(task.policies)
+        # The truth is of the task's own discount, horizon and way of acting.
+        request = {"discount": task.discount, "horizon": task.horizon, "actions": task.actions}
+        name = f"{task.name} (regenerated)" if task.regenerated else task.name
+        request |= {"truth": task.truth, "task": name}
+    else:
+        from vlbm.policies import load_policies
+
+        if len(inputs) < 2:
+            raise InputError(f"{inputs[0]}: no policies were given; write vlbm compare DATA POLICY...")
+        policies = load_policies(*inputs[1:])
+        logged = load_episodes(inputs[0], column, choices)
+    check_before_fitting(logged, policies)
+    comparison = compare_methods(
+        logged,
+        policies,
+        estimators,
+        seeds=range(seed, seed + seeds),
+        progress=progress,
+        finished=None if json is None else lambda so_far: so_far.save_json(json),
+        **request,
+    )
+    if json is not None:
+        comparison.save_json(json)
+    print_comparison(comparison, make_console())
+
+
+def _estimators(methods: str, settings: list[str]) -> dict[str, Any]:
+    from vlbm.estimators.registry import make_estimator
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise InputError("--methods: none were given; write --methods vlbm,wpdis")
+    own: dict[str, list[str]] = {name: [] for name in names}
+    for assignment in settings:
+        method, dot, rest = assignment.partition(".")
+        if not dot or method not in own:
+            raise InputError(f"--set {assignment}: expected METHOD.KEY=VALUE with a method of {methods}")
+        own[method].append(rest)
+    return {name: make_estimator(name, settings=own[name]) for name in own}

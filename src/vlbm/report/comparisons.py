@@ -1,0 +1,98 @@
+"""Comparisons as tables for people at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vlbm.report.tables import decimals
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from vlbm.comparison import Comparison
+
+
+def values_table(comparison: Comparison) -> Table:
+    """A row for every policy, a column for every method: value and the half width of its interval."""
+    from rich.text import Text
+
+    table = _table("policy")
+    methods = list(comparison.estimates)
+    for method in methods:
+        table.add_column(method, justify="right", no_wrap=True)
+    if comparison.truth is not None:
+        table.add_column("true", justify="right", style="green", no_wrap=True)
+    values = {method: comparison.values(method) for method in methods}
+    digits = decimals([value for column in values.values() for value in column])
+    first = values[methods[0]]
+    for index in np.argsort(-first):
+        policy = comparison.policies[index]
+        cells = []
+        for method in methods:
+            rows = [estimates[index] for estimates in comparison.estimates[method]]
+            half = float(np.mean([(row.upper - row.lower) / 2 for row in rows]))
+            doubted = any(row.warnings for row in rows)
+            text = f"{values[method][index]:,.{digits}f} ± {half:,.{digits}f}"
+            cells.append(Text(text + (" !" if doubted else ""), style="yellow" if doubted else ""))
+        truth = [] if comparison.truth is None else [f"{comparison.truth[policy]:,.{digits}f}"]
+        table.add_row(Text(policy), *cells, *truth)
+    return table
+
+
+def agreement_table(comparison: Comparison) -> Table:
+    """Rank correlation between every two methods."""
+    table = _table("agreement")
+    for method in comparison.estimates:
+        table.add_column(method, justify="right", no_wrap=True)
+    for method, row in zip(comparison.estimates, comparison.agreement(), strict=True):
+        table.add_row(method, *(f"{value:.2f}" for value in row))
+    return table
+
+
+def scores_table(comparison: Comparison) -> Table:
+    """How near every method came to the truth, with the spread over seeds, and how long it took."""
+    table = _table("method")
+    for name in ("rank correlation", "regret@1", "MAE", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for method in comparison.estimates:
+        scores = comparison.scores(method)
+        table.add_row(
+            method,
+            _spread([score.rank_correlation for score in scores], 2),
+            _spread([score.regret for score in scores], 2),
+            _spread([score.absolute_error for score in scores], 1),
+            f"{comparison.seconds(method):,.0f}",
+        )
+    return table
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    console.print(values_table(comparison))
+    if len(comparison.estimates) > 1:
+        console.print(agreement_table(comparison))
+    if comparison.truth is not None:
+        console.print(scores_table(comparison))
+    for method, reason in comparison.failures.items():
+        console.print(f"{method} was left out: {reason}", style="red", highlight=False, markup=False)
+    for method, found in comparison.estimates.items():
+        warnings = dict.fromkeys(warning for estimates in found for warning in estimates.all_warnings)
+        for warning in warnings:
+            console.print(f"warning: {method}: {warning}", style="yellow", highlight=False, markup=False)
+
+
+def _table(first: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column(first, style="bold", overflow="fold")
+    return table
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    mean = f"{np.mean(values):,.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):,.{digits}f}"

@@ -1,0 +1,139 @@
+"""Several methods side by side: agreement, scores, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from systems import linear_logs
+from test_cli import run
+from vlbm.comparison import Comparison, compare
+from vlbm.errors import InputError
+from vlbm.estimate import Estimates, from_returns
+from vlbm.report.comparisons import print_comparison
+
+POLICIES = {"poor": None, "middling": None, "good": None}
+TRUTH = {"poor": 0.0, "middling": 1.0, "good": 4.0}
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """An estimator that knows what it will say, and with seed s says s more."""
+
+    values: tuple[float, ...]
+    broken: bool = False
+
+    def fit(self, episodes, *, seed=0, **options):
+        if self.broken:
+            raise InputError("broken on purpose")
+        return self
+
+    def evaluate(self, policies, *, seed=0, discount=0.995, **options):
+        rows = tuple(
+            from_returns(name, [np.array([value + seed - 0.5, value + seed + 0.5])], length=1.0)
+            for name, value in zip(policies, self.values, strict=True)
+        )
+        return Estimates(rows, "oracle", seed, discount, {}, {}, {"fit": 1.0, "evaluate": 2.0})
+
+
+def compared(**options) -> Comparison:
+    estimators = {"right": Oracle((0.0, 1.0, 4.0)), "reversed": Oracle((4.0, 1.0, 0.0))}
+    return compare(linear_logs(), POLICIES, estimators, **options)
+
+
+def test_agreement_is_the_rank_correlation_between_methods():
+    np.testing.assert_allclose(compared().agreement(), [[1, -1], [-1, 1]])
+
+
+def test_scores_are_against_the_truth_for_every_seed():
+    comparison = compared(seeds=(0, 2), truth=TRUTH)
+    right, wrong = comparison.scores("right"), comparison.scores("reversed")
+    assert [score.rank_correlation for score in right] == [1.0, 1.0]
+    assert [score.absolute_error for score in right] == [0.0, 2.0]
+    assert [score.regret for score in wrong] == [1.0, 1.0]
+    assert comparison.seconds("right") == 3.0
+
+
+def test_values_are_averaged_over_seeds():
+    np.testing.assert_allclose(compared(seeds=(0, 2)).values("right"), [1.0, 2.0, 5.0])
+
+
+def test_without_truth_there_are_no_scores():
+    with pytest.raises(InputError, match="no true returns"):
+        compared().scores("right")
+
+
+def test_a_method_that_fails_is_left_out_with_its_reason():
+    estimators = {"bad": Oracle((), broken=True), "right": Oracle((0.0, 1.0, 4.0))}
+    comparison = compare(linear_logs(), POLICIES, estimators)
+    assert comparison.failures == {"bad": "broken on purpose"}
+    assert list(comparison.estimates) == ["right"]
+    with pytest.raises(InputError, match="broken on purpose"):
+        compare(linear_logs(), POLICIES, {"bad": Oracle((), broken=True)})
+
+
+def test_what_is_finished_is_handed_over_after_every_method():
+    seen: list[list[str]] = []
+    compared(finished=lambda so_far: seen.append(list(so_far.estimates)))
+    assert seen == [["right"], ["right", "reversed"]]
+
+
+def test_the_tables_name_every_policy_method_and_failure(capsys):
+    from rich.console import Console
+
+    estimators = {"bad": Oracle((), broken=True), "right": Oracle((0.0, 1.0, 4.0))}
+    comparison = compare(linear_logs(), POLICIES, estimators, seeds=(0, 1), truth=TRUTH)
+    print_comparison(comparison, Console(width=100))
+    shown = capsys.readouterr().out
+    for word in (
+        *POLICIES,
+        "right",
+        "bad was left out: broken on purpose",
+        "rank correlation",
+        "1.00 ± 0.00",
+    ):
+        assert word in shown
+
+
+def test_a_task_name_stands_for_data_policies_and_truth(tmp_path, capsys):
+    target = tmp_path / "out.json"
+    few = ("--set", "wpdis.resamples=50")
+    code = run("compare", "pendulum", "--methods", "wpdis,is", *few, "--json", target, "--quiet")
+    assert code == 0
+    result = json.loads(target.read_text())
+    assert set(result["methods"]) == {"wpdis", "is"}
+    assert len(result["truth"]) == len(result["policies"]) == 11
+    assert set(result["methods"]["is"]["scores"][0]) == {"rank_correlation", "regret", "absolute_error"}
+    assert result["agreement"]["is"]["is"] == pytest.approx(1)
+    assert "rank correlation" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pendulum", "--methods", "nonsense"], "unknown method 'nonsense'"),
+        (["pendulum", "--methods", ","], "--methods: none were given"),
+        (
+            ["pendulum", "--methods", "is", "--set", "wis.clip=2"],
+            "--set wis.clip=2: expected METHOD.KEY",
+        ),
+        (["pendulum", "--methods", "is", "--set", "is.clop=2"], "did you mean 'clip'"),
+        (["pendulum", "--seeds", "0"], "--seeds 0: must be at least 1"),
+        (["pendulums"], "unknown task 'pendulums'; did you mean pendulum"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_one_line(arguments, words, capsys):
+    assert run("compare", *arguments, "--quiet") == 2
+    message = capsys.readouterr().err
+    assert words in message
+    assert message.count("\n") == 1
+
+
+def test_methods_lists_what_there_is(capsys):
+    assert run("methods") == 0
+    shown = capsys.readouterr().out
+    assert "wpdis" in shown
+    assert "vlm-rsa-ensemble" in shown
