@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from vlbm.metrics import absolute_error, rank_correlation, regret
 from vlbm.storage import write_text
+from vlbm.suites.gym import ENVIRONMENTS, read_facts, truth
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = {
@@ -34,6 +36,8 @@ def main() -> None:
     replace_block(ROOT / "docs" / "study.md", "ablation", ablation_table(ablation + averages))
     replace_block(ROOT / "docs" / "study.md", "settings", settings_table(read("settings.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "behaviour", behaviour_table(read("behaviour.jsonl")))
+    replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
+    replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
     replace_block(ROOT / "README.md", "study", default_table(read("default.jsonl") + averages))
 
 
@@ -77,59 +81,104 @@ def seconds(rows: list[dict[str, Any]]) -> str:
     return f"{np.mean([row['seconds']['fit'] for row in rows]):.0f} s"
 
 
+def markdown(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def scores(group: list[dict[str, Any]]) -> list[str]:
+    return [spread(group, "rank", 2), spread(group, "regret", 2), spread(group, "mae", 0)]
+
+
 def default_table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| task | seeds | rank correlation | regret@1 (of the range) | MAE | range of true returns | fit |"
-    ]
-    lines.append("|---|---|---|---|---|---|---|")
-    for (task,), group in grouped(rows, "task").items():
-        truth = np.array(group[0]["truth"])
-        cells = [spread(group, "rank", 2), spread(group, "regret", 2), spread(group, "mae", 0)]
-        lines.append(
-            f"| {task} | {len(group)} | {' | '.join(cells)} | {truth.min():.0f} to {truth.max():.0f} "
-            f"| {seconds(group)} |"
-        )
-    return "\n".join(lines)
+    heading = ["task", "seeds", "rank correlation", "regret@1 (of range)", "MAE", "true returns", "fit"]
+    return markdown(
+        heading,
+        [
+            [
+                task,
+                len(group),
+                *scores(group),
+                f"{min(group[0]['truth']):.0f} to {max(group[0]['truth']):.0f}",
+                seconds(group),
+            ]
+            for (task,), group in grouped(rows, "task").items()
+        ],
+    )
 
 
 def ablation_table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| task | method | seeds | rank correlation | regret@1 | MAE | validation | fit |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
     order = list(NAMES)
-    for (task, method), group in sorted(
+    groups = sorted(
         grouped(rows, "task", "method").items(), key=lambda item: (item[0][0], order.index(item[0][1]))
-    ):
-        cells = [spread(group, "rank", 2), spread(group, "regret", 2), spread(group, "mae", 0)]
-        lines.append(
-            f"| {task} | {NAMES[method]} | {len(group)} | {' | '.join(cells)} "
-            f"| {spread(group, 'validation', 3)} | {seconds(group)} |"
-        )
-    return "\n".join(lines)
+    )
+    heading = ["task", "method", "seeds", "rank correlation", "regret@1", "MAE", "validation", "fit"]
+    return markdown(
+        heading,
+        [
+            [task, NAMES[method], len(group), *scores(group), spread(group, "validation", 3), seconds(group)]
+            for (task, method), group in groups
+        ],
+    )
 
 
 def settings_table(rows: list[dict[str, Any]]) -> str:
     tasks = list(dict.fromkeys(row["task"] for row in rows))
-    lines = [
-        f"| change | {' | '.join(f'{task}: validation' for task in tasks)} |",
-        "|---|" + "---|" * len(tasks),
-    ]
-    for (label,), group in grouped(rows, "label").items():
-        by_task = {row["task"]: f"{row['validation']:.4f}" for row in group}
-        lines.append(f"| {label} | {' | '.join(by_task.get(task, '') for task in tasks)} |")
-    return "\n".join(lines)
+    by_label = {
+        label: {row["task"]: f"{row['validation']:.4f}" for row in group}
+        for (label,), group in grouped(rows, "label").items()
+    }
+    return markdown(
+        ["change", *(f"{task}: validation" for task in tasks)],
+        [[label, *(found.get(task, "") for task in tasks)] for label, found in by_label.items()],
+    )
 
 
 def behaviour_table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| task | sampling | re-encoding | imagined | logged | error |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        imagined, logged = (
-            ", ".join(f"{value:.0f}" for value in row[name]) for name in ("imagined", "logged")
-        )
-        lines.append(
-            f"| {row['task']} | {row['sampling']} | every {row['reencode_every']} | {imagined} | {logged} "
-            f"| {row['error']:.0f} |"
-        )
-    return "\n".join(lines)
+    def numbers(values: Sequence[float]) -> str:
+        return ", ".join(f"{value:.0f}" for value in values)
+
+    return markdown(
+        ["task", "sampling", "re-encoding", "imagined", "logged", "error"],
+        [
+            [
+                row["task"],
+                row["sampling"],
+                f"every {row['reencode_every']}",
+                numbers(row["imagined"]),
+                numbers(row["logged"]),
+                f"{row['error']:.0f}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def returns_table() -> str:
+    """True returns of the gym suite's policies: discounted, by mean actions, with standard errors."""
+    facts = {name: read_facts(name) for name in ENVIRONMENTS}
+    policies = list(facts[ENVIRONMENTS[0]]["policies"])
+
+    def cell(environment: str, policy: str) -> str:
+        true = facts[environment]["policies"][policy]["mean_actions"]["discounted"]
+        return f"{true['value']:.1f} ± {true['standard_error']:.1f}"
+
+    return markdown(
+        ["policy", *ENVIRONMENTS],
+        [[policy, *(cell(environment, policy) for environment in ENVIRONMENTS)] for policy in policies],
+    )
+
+
+def spread_table() -> str:
+    """How evenly the true returns lie, and what they are undiscounted."""
+    rows = []
+    for environment in ENVIRONMENTS:
+        values = np.sort(list(truth(environment).values()))
+        gap = np.diff(values).max() / np.ptp(values)
+        whole = list(truth(environment, kind="undiscounted").values())
+        rows.append([environment, f"{values[0]:.0f} to {values[-1]:.0f}", f"{100 * gap:.0f} %",
+                     f"{min(whole):.0f} to {max(whole):.0f}"])  # fmt: skip
+    return markdown(["environment", "discounted (0.995)", "largest gap, of the range", "undiscounted"], rows)
 
 
 def replace_block(path: Path, name: str, text: str) -> None:
