@@ -13,6 +13,7 @@ PAPER: dict[str, Any] = {
     "standardise_actions": False,
     "alignment_weight": 0.1,
     "bound_weight": 0.1,
+    "mixture": "branches",
     "divergence_weight": 1.0,
     "initial_divergence_weight": 1.0,
     "window": None,
@@ -34,11 +35,14 @@ PAPER: dict[str, Any] = {
 
 PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": PAPER}
 
+# One branch is trained by its bound alone, so nothing else is there to weigh the bound against.
+ONE_BRANCH: dict[str, Any] = {"branches": 1, "mixture": "none", "bound_weight": 1.0}
+
 # The rows of the paper's ablation: settings of one model.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "vlm": {"method": "vlm", "branches": 1, "alignment": "none", "mixture": "none"},
-    "vlm-rsa": {"method": "vlm-rsa", "branches": 1, "mixture": "none"},
-    "vlm-rsa-mse": {"method": "vlm-rsa-mse", "branches": 1, "alignment": "mse", "mixture": "none"},
+    "vlm": {**ONE_BRANCH, "method": "vlm", "alignment": "none"},
+    "vlm-rsa": {**ONE_BRANCH, "method": "vlm-rsa"},
+    "vlm-rsa-mse": {**ONE_BRANCH, "method": "vlm-rsa-mse", "alignment": "mse"},
     "vlm-rsa-ensemble": {"method": "vlm-rsa-ensemble", "shared_encoder": False},
     "vlbm": {},
 }

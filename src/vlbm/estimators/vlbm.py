@@ -46,10 +46,10 @@ class VLBM:
     # The objective
     alignment: AlignmentKind = "pairwise"
     alignment_weight: float = 0.1  # C1
-    bound_weight: float = 1.0  # C2
+    bound_weight: float = 1 / 3  # C2; one over the branches averages their bounds
     divergence_weight: float = 0.1
     initial_divergence_weight: float = 0.01
-    mixture: MixtureKind = "branches"
+    mixture: MixtureKind = "encoder"
     # The training
     window: int | None = 5  # steps; None trains on whole episodes
     at_start: float = 0.1  # share of windows that begin with an episode
