@@ -35,6 +35,7 @@ def main() -> None:
     ]
     replace_block(ROOT / "docs" / "study.md", "ablation", ablation_table(ablation + averages))
     replace_block(ROOT / "docs" / "study.md", "settings", settings_table(read("settings.jsonl")))
+    replace_block(ROOT / "docs" / "study.md", "branches", settings_table(read("branches.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "behaviour", behaviour_table(read("behaviour.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
