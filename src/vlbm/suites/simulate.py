@@ -135,25 +135,28 @@ def _gathered(running: list[Episode | None], base: Any) -> tuple[np.ndarray, Any
 
 
 def _acting(policy: Policy, actions: str) -> Act:
-    if not isinstance(policy, TracedPolicy):
-        if actions == "mean":
-            return lambda observation, keys: np.asarray(policy.mean(observation))
+    if isinstance(policy, TracedPolicy):
         return lambda observation, keys: np.asarray(
-            policy.sample(observation, key=jax.random.fold_in(keys[0], int(keys[1].sum())))
+            _choose(policy, observation, *keys, sampled=actions == "sample")
         )
+    if actions == "mean":
+        return lambda observation, keys: np.asarray(policy.mean(observation))
+    return lambda observation, keys: np.asarray(
+        policy.sample(observation, key=jax.random.fold_in(keys[0], int(keys[1].sum())))
+    )
 
-    @eqx.filter_jit
-    def choose(policy: TracedPolicy, observation: Any, base: Any, moment: Any) -> jax.Array:
-        if actions == "mean":
-            return policy.mean(observation)
 
-        def one(observation: jax.Array, moment: jax.Array) -> jax.Array:
-            key = jax.random.fold_in(jax.random.fold_in(base, moment[0]), moment[1])
-            return policy.sample(observation[None], key=key)[0]
+# Compiled once for all policies of one shape.
+@eqx.filter_jit
+def _choose(policy: TracedPolicy, observation: Any, base: Any, moment: Any, *, sampled: bool) -> jax.Array:
+    if not sampled:
+        return policy.mean(observation)
 
-        return jax.vmap(one)(observation, moment)
+    def one(observation: jax.Array, moment: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.fold_in(base, moment[0]), moment[1])
+        return policy.sample(observation[None], key=key)[0]
 
-    return lambda observation, keys: np.asarray(choose(policy, observation, *keys))
+    return jax.vmap(one)(observation, moment)
 
 
 def _logged(begun: list[Episode], steps: int | None, choices: int | None) -> Episodes:
