@@ -37,6 +37,7 @@ def main() -> None:
     replace_block(ROOT / "docs" / "study.md", "settings", settings_table(read("settings.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "branches", settings_table(read("branches.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "behaviour", behaviour_table(read("behaviour.jsonl")))
+    replace_block(ROOT / "docs" / "study.md", "heldback", held_back_table(read("heldback.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
     replace_block(ROOT / "README.md", "study", default_table(read("default.jsonl") + averages))
@@ -119,6 +120,16 @@ def ablation_table(rows: list[dict[str, Any]]) -> str:
         [
             [task, NAMES[method], len(group), *scores(group), spread(group, "validation", 3), seconds(group)]
             for (task, method), group in groups
+        ],
+    )
+
+
+def held_back_table(rows: list[dict[str, Any]]) -> str:
+    return markdown(
+        ["task", "imagination", "seeds", "rank correlation", "regret@1", "MAE"],
+        [
+            [task, imagine or "default", len(group), *scores(group)]
+            for (task, imagine), group in grouped(rows, "task", "imagine").items()
         ],
     )
 

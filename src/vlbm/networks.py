@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -219,3 +219,8 @@ class LSTM(eqx.Module):
 
 def _is_norm(node: object) -> bool:
     return isinstance(node, LayerNorm | BatchNorm | Identity)
+
+
+def stacked(modules: list[Any]) -> Any:
+    """Modules of one shape as one, with a leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *modules)

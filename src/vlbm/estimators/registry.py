@@ -32,6 +32,8 @@ METHODS: dict[str, Method] = {
     "vlm-rsa": Method(_WORLD, VARIANTS["vlm-rsa"], "one branch, aligned recurrent states"),
     "vlm-rsa-mse": Method(_WORLD, VARIANTS["vlm-rsa-mse"], "one branch, aligned by squared error"),
     "vlm-rsa-ensemble": Method(_WORLD, VARIANTS["vlm-rsa-ensemble"], "whole models instead of branches"),
+    "ff": Method("vlbm.estimators.ff:FeedForward", {}, "ensemble of feed-forward Gaussian models"),
+    "ar": Method("vlbm.estimators.ar:AutoRegressive", {}, "ensemble of auto-regressive models"),
     "is": Method(_IMPORTANCE, {"kind": "is"}, "importance sampling of whole episodes"),
     "wis": Method(_IMPORTANCE, {"kind": "wis"}, "the same, self-normalised"),
     "pdis": Method(_IMPORTANCE, {"kind": "pdis"}, "importance sampling step by step"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,19 +14,17 @@ from jaxtyping import PRNGKeyArray
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
+from vlbm.estimators.validation import open_loop_validation
 from vlbm.estimators.world_model import WorldEvaluator, fit_worlds
-from vlbm.models.base import Imagination, SamplingKind, open_loop_error
+from vlbm.models.base import Imagination, SamplingKind
 from vlbm.models.branching import BranchingModel
 from vlbm.models.latent import Architecture, Decoder, Encoder
 from vlbm.models.objective import AlignmentKind, MixtureKind, Weighting, objective
-from vlbm.networks import NormalisationKind
+from vlbm.networks import NormalisationKind, stacked
 from vlbm.progress import Progress, silent
 from vlbm.scaling import Scaler
 from vlbm.training import Evaluated, History, Schedule, minimise
-from vlbm.windows import Window, WindowSource, action_vectors, held_out_windows
-
-VALIDATION_STEPS = 10  # longer open loops under logged actions mislead: see docs/method.md
-VALIDATION_WINDOWS = 512
+from vlbm.windows import WindowSource, action_vectors
 
 
 @dataclass(frozen=True)
@@ -203,21 +200,12 @@ class VLBM:
             loss = -terms.total(weighting)
             return Evaluated(loss, {"loss": loss, **terms._asdict()}, moved)
 
-        windows = held_out_windows(held_out, steps=VALIDATION_STEPS, count=VALIDATION_WINDOWS, seed=0)
-        # Means, not draws: validation should rank models, not their luck.
-        steady = replace(self.imagination, sampling="none")
-
-        # Windows are an argument: as constants, they would make another program for every model.
-        @eqx.filter_jit
-        def validate(model: BranchingModel, windows: Window) -> jax.Array:
-            return open_loop_error(replace(model, imagination=steady), windows, key=jax.random.key(0)).score
-
         return minimise(
             evaluate,
             world,
             WindowSource.of(training),
             schedule=self.schedule,
-            validate=lambda model: float(validate(model, windows)),
+            validate=open_loop_validation(held_out, self.imagination),
             key=step_key,
             checkpoint=checkpoint,
             resume=resume,
@@ -231,8 +219,8 @@ class VLBM:
     def _assemble(self, sizes: Architecture, *, key: PRNGKeyArray, **fields: Any) -> BranchingModel:
         random = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         encoders = 1 if self.shared_encoder else self.branches
-        encoder = _stacked([Encoder(sizes, random=random) for _ in range(encoders)])
-        decoder = _stacked([Decoder(sizes, random=random) for _ in range(self.branches)])
+        encoder = stacked([Encoder(sizes, random=random) for _ in range(encoders)])
+        decoder = stacked([Decoder(sizes, random=random) for _ in range(self.branches)])
         return BranchingModel(
             encoder=encoder,
             decoder=decoder,
@@ -260,8 +248,3 @@ def _check_settings(settings: VLBM) -> None:
         raise InputError(f"setting held_out={settings.held_out}: must lie between 0 and 1")
     if not settings.learning_rate > 0 or not np.isfinite(settings.learning_rate):
         raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
-
-
-def _stacked(modules: list[Any]) -> Any:
-    """Modules of one shape as one, with a leading axis."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *modules)
