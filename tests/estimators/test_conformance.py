@@ -13,7 +13,11 @@ import pytest
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
+from vlbm.estimators.ar import AutoRegressive
 from vlbm.estimators.base import Estimator, Evaluator
+from vlbm.estimators.doubly_robust import DoublyRobust
+from vlbm.estimators.ff import FeedForward
+from vlbm.estimators.fqe import FQE
 from vlbm.estimators.importance import ImportanceSampling
 from vlbm.suites.exact import SYSTEMS, ExactSystem, truths
 
@@ -39,6 +43,17 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)  # of evaluate
 
 
+FQE_SMALL = FQE(units=(32,), steps=1000, learning_rate=3e-3)
+SAMPLED = {"actions": "sample"}
+WORLD_SMALL: dict[str, Any] = {
+    "members": 2,
+    "units": (64, 64),
+    "steps": 600,
+    "learning_rate": 5e-3,
+    "validate_every": 600,
+    "sampling": "all",
+}
+IMAGINED = {"actions": "sample", "episodes": 2000}
 CASES = {
     "is": Case(ImportanceSampling(kind="is")),
     "wis": Case(ImportanceSampling(kind="wis")),
@@ -49,6 +64,22 @@ CASES = {
         ImportanceSampling(kind="wis", interval="bernstein", bounds=(-4.0, 4.0)), ("graph",)
     ),
     "wpdis, cloned": Case(ImportanceSampling(clone_steps=400), ("linear",), logged=False, slack=0.1),
+    "fqe": Case(FQE_SMALL, ("graph", "chain", "cliff"), endless=True, slack=0.1, options=SAMPLED),
+    "fqe, horizon": Case(
+        replace(FQE_SMALL, units=(32, 32), layer_norm=False),
+        ("linear",),
+        slack=0.1,
+        options={**SAMPLED, "horizon": 10},
+    ),
+    "dr": Case(DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)), ("graph",)),
+    "wdr": Case(DoublyRobust(kind="wdr", critic=replace(FQE_SMALL, steps=300)), ("linear",)),
+    "ff": Case(FeedForward(**WORLD_SMALL), ("linear",), slack=0.2, options=IMAGINED),
+    "ar": Case(
+        AutoRegressive(**WORLD_SMALL, masked_units=2, member_weight=0.0),
+        ("linear",),
+        slack=0.2,
+        options=IMAGINED,
+    ),
 }
 PAIRS = [(case, system) for case, entry in CASES.items() for system in entry.systems]
 

@@ -194,7 +194,7 @@ class ImportanceEvaluator:
             standard_error=interval.standard_error,
             lower=min(interval.lower, value),
             upper=max(interval.upper, value),
-            returns=_as_often(returns, shares),
+            returns=as_often(returns, shares),
             length=float(shares @ length),
             warnings=tuple(warnings),
             details=details,
@@ -237,7 +237,7 @@ def quotients(kind: Kind, weights: Weights, reward: Float[np.ndarray, "episodes 
     return Quotients(top, np.ones_like(top), np.zeros(1), scale=float(np.exp(largest)))
 
 
-def _as_often(
+def as_often(
     returns: Float[np.ndarray, " episodes"], shares: Float[np.ndarray, " episodes"]
 ) -> Float[np.ndarray, " episodes"]:
     """Logged returns, each as often as its share says: the policy's distribution of returns."""

@@ -26,6 +26,7 @@ class Method(NamedTuple):
 
 _WORLD = "vlbm.estimators.vlbm:VLBM"
 _IMPORTANCE = "vlbm.estimators.importance:ImportanceSampling"
+_DOUBLY_ROBUST = "vlbm.estimators.doubly_robust:DoublyRobust"
 METHODS: dict[str, Method] = {
     "vlbm": Method(_WORLD, VARIANTS["vlbm"], "variational latent branching model"),
     "vlm": Method(_WORLD, VARIANTS["vlm"], "its ablation: one branch, the bound alone"),
@@ -34,6 +35,9 @@ METHODS: dict[str, Method] = {
     "vlm-rsa-ensemble": Method(_WORLD, VARIANTS["vlm-rsa-ensemble"], "whole models instead of branches"),
     "ff": Method("vlbm.estimators.ff:FeedForward", {}, "ensemble of feed-forward Gaussian models"),
     "ar": Method("vlbm.estimators.ar:AutoRegressive", {}, "ensemble of auto-regressive models"),
+    "fqe": Method("vlbm.estimators.fqe:FQE", {}, "fitted Q evaluation"),
+    "dr": Method(_DOUBLY_ROBUST, {"kind": "dr"}, "doubly robust: importance weights with FQE's values"),
+    "wdr": Method(_DOUBLY_ROBUST, {"kind": "wdr"}, "the same, self-normalised"),
     "is": Method(_IMPORTANCE, {"kind": "is"}, "importance sampling of whole episodes"),
     "wis": Method(_IMPORTANCE, {"kind": "wis"}, "the same, self-normalised"),
     "pdis": Method(_IMPORTANCE, {"kind": "pdis"}, "importance sampling step by step"),

@@ -1,0 +1,156 @@
+"""What policies would do at logged observations: asked once, so that no training loop has to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from vlbm.compilation import keep_programs
+from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
+from vlbm.policies.checks import check_actions
+from vlbm.rollout import Actions, Crowd
+from vlbm.scaling import Scaler
+
+CHUNK = 8192  # observations per call: what wide networks keep of them should fit in memory
+BUDGET = 1 << 30  # bytes; a table larger than this is never made, and policies are asked on the way
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """The action vectors of every policy at any logged observation, or its probabilities of every id.
+
+    Probabilities are exact where a policy has them; where it has not, a drawn id stands for them, as a
+    drawn vector does where actions are vectors. All policies draw with the same luck.
+    """
+
+    policies: Mapping[str, Policy]
+    observation: Float[np.ndarray, "rows obs"]
+    action_size: int
+    discrete: bool
+    actions: Actions
+    draws: int  # how many actions are drawn at every observation, where any are
+    key: PRNGKeyArray
+    scaler: Scaler | None = None  # of action vectors: what stands in the table is standardised
+
+    @cached_property
+    def drawn(self) -> bool:
+        """Whether there is any luck in what the policies do."""
+        return self.actions == "sample" and not all(map(self._exact, self.policies.values()))
+
+    @cached_property
+    def width(self) -> int:
+        """Numbers for one observation."""
+        return len(self.policies) * self.action_size
+
+    @cached_property
+    def copies(self) -> int:
+        """Draws that a table holds for every observation: as many as asked for, or as fit; 0 if none do."""
+        fitting = BUDGET // (4 * self.width * len(self.observation))
+        return min(self.draws if self.drawn else 1, fitting)
+
+    def table(self) -> Float[Array, "copies*rows policies*act"]:
+        """What the policies do at every observation, draw after draw."""
+        # Filled in place: parts that are put together afterwards would be held twice.
+        rows = len(self.observation)
+        table = np.empty((self.copies * rows, self.width), np.float32)
+        for draw in range(self.copies):
+            for first, part in self._parts(np.arange(rows), draw):
+                table[draw * rows + first : draw * rows + first + len(part)] = part
+        return jnp.asarray(table)
+
+    def at(self, rows: Int[np.ndarray, " rows"], *, draw: int) -> Float[np.ndarray, "rows policies*act"]:
+        """What the policies do at some observations, in one draw."""
+        return np.concatenate([part for _, part in self._parts(rows, draw)])
+
+    def _parts(self, rows: np.ndarray, draw: int) -> Iterator[tuple[int, np.ndarray]]:
+        keep_programs()
+        size = min(CHUNK, len(rows))
+        for number, first in enumerate(range(0, len(rows), size)):
+            # The last part is filled up with its own last row: one shape, one program.
+            chosen = rows[np.minimum(np.arange(first, first + size), len(rows) - 1)]
+            key = jax.random.fold_in(jax.random.fold_in(self.key, draw), number)
+            asked = self._ask(self.observation[chosen], key)
+            yield first, asked[: len(rows) - first].reshape(-1, self.width)
+
+    def _ask(
+        self, observation: Float[np.ndarray, "batch obs"], key: PRNGKeyArray
+    ) -> Float[np.ndarray, "batch policies act"]:
+        answer = np.empty((len(observation), len(self.policies), self.action_size), np.float32)
+        for exact, crowd, indices in self._crowds:
+            seen = jnp.asarray(observation, jnp.float32)
+            found = (
+                _probabilities(crowd, seen, self.action_size)
+                if exact
+                else _actions(crowd, seen, self.actions, key)
+            )
+            for place, index in enumerate(indices):
+                answer[:, index] = self._checked(list(self.policies)[index], np.asarray(found[place]), exact)
+        for index, (name, policy) in enumerate(self.policies.items()):
+            if isinstance(policy, TracedPolicy):
+                continue
+            exact = self._exact(policy)
+            if exact:
+                ids = (np.full(len(observation), action) for action in range(self.action_size))
+                log = [policy.log_prob(observation, chosen) for chosen in ids]  # type: ignore[attr-defined]
+                raw = np.exp(np.stack([np.asarray(part, np.float64) for part in log], axis=-1))
+            elif self.actions == "mean":
+                raw = policy.mean(observation)
+            else:
+                raw = policy.sample(observation, key=key)
+            answer[:, index] = self._checked(name, raw, exact)
+        return answer
+
+    def _checked(self, name: str, raw: np.ndarray, exact: bool) -> Float[np.ndarray, "batch act"]:
+        checked = check_actions(
+            name,
+            raw,
+            batch=len(raw),
+            action_size=self.action_size,
+            discrete=self.discrete and not exact,
+        )
+        if checked.ndim == 1:
+            return np.eye(self.action_size, dtype=np.float32)[checked]
+        if self.scaler is None:
+            return checked
+        return (checked - np.asarray(self.scaler.mean)) / np.asarray(self.scaler.scale)
+
+    def _exact(self, policy: Policy) -> bool:
+        return self.discrete and self.actions == "sample" and has_log_prob(policy)
+
+    @cached_property
+    def _crowds(self) -> list[tuple[bool, Crowd, list[int]]]:
+        """Policies written in JAX, those with exact probabilities apart."""
+        crowds = []
+        for exact in (True, False):
+            members = {
+                index: policy
+                for index, policy in enumerate(self.policies.values())
+                if isinstance(policy, TracedPolicy) and self._exact(policy) is exact
+            }
+            if members:
+                crowds.append((exact, Crowd.of(list(members.values())), list(members)))
+        return crowds
+
+
+@eqx.filter_jit
+def _actions(crowd: Crowd, observation: Array, actions: Actions, key: PRNGKeyArray) -> Array:
+    count = sum(map(len, crowd.members))
+    seen = jnp.broadcast_to(observation, (count, *observation.shape))
+    return crowd.act(seen, actions=actions, key=key)
+
+
+@eqx.filter_jit
+def _probabilities(crowd: Crowd, observation: Array, actions: int) -> Float[Array, "policies batch act"]:
+    def of(policy: TracedPolicy) -> Array:
+        ids = jnp.broadcast_to(jnp.arange(actions)[:, None], (actions, len(observation)))
+        return jnp.exp(jax.vmap(lambda action: policy.log_prob(observation, action))(ids)).T
+
+    found = jnp.concatenate([jax.vmap(of)(group) for group in crowd.groups])
+    return found[np.argsort(np.concatenate([np.array(indices) for indices in crowd.members]))]

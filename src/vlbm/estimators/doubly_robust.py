@@ -1,0 +1,295 @@
+"""Doubly robust estimates: a critic's value, corrected by weighted logged rewards where it is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from vlbm.episodes import Episodes
+from vlbm.errors import InputError
+from vlbm.estimate import Estimate, Estimates
+from vlbm.estimators.base import check_request, named_policies
+from vlbm.estimators.critics import Critic
+from vlbm.estimators.fitted_critics import OnLogs
+from vlbm.estimators.fqe import FQE, FQEEvaluator
+from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, as_often
+from vlbm.estimators.intervals import Quotients, bootstrap
+from vlbm.estimators.likelihood import log_probs
+from vlbm.estimators.weights import (
+    LARGEST_LOG_WEIGHT,
+    Weights,
+    rectangle,
+    scaled_exponential,
+    weight_warnings,
+)
+from vlbm.policies.base import Policy
+from vlbm.progress import Progress, silent
+from vlbm.rollout import Actions, Termination
+
+Kind = Literal["dr", "wdr"]
+
+
+@dataclass(frozen=True)
+class DoublyRobust:
+    """What a critic says of initial observations, plus its weighted errors along the logged episodes.
+
+    - `dr`: unbiased when either the weights or the critic are exact, and as wild as the weights.
+    - `wdr`: divides every step's sum by the sum of its weights instead of their number; slightly
+      biased, tamer. An episode that ended carries its last weight.
+
+    Policies act by sampling and need log-probabilities. The value is that of at most `horizon` steps,
+    by default as many as the longest logged episode has; what an episode that was cut off earlier would
+    have earned, the critic says. Where the weights vanish, the critic stands alone. The interval
+    resamples episodes with the critic as it is; `folds` of 2 or more keep the episodes a critic was
+    trained on apart from those it is corrected on, which that assumes.
+    """
+
+    kind: Kind = "wdr"
+    clip: float | None = None  # largest weight; tames the estimate and leans it towards the critic
+    folds: int = 1
+    interval: Literal["bca", "percentile"] = "bca"
+    resamples: int = 1000
+    clone_steps: int = 2000  # of training a behaviour policy, where no log-probabilities were logged
+    critic: FQE = field(default_factory=FQE)
+
+    def __post_init__(self) -> None:
+        _check_settings(self)
+
+    @property
+    def method(self) -> str:
+        return self.kind
+
+    def fit(
+        self,
+        episodes: Episodes,
+        *,
+        seed: int = 0,
+        directory: str | Path | None = None,
+        resume: bool = False,
+        progress: Progress = silent,
+    ) -> DoublyRobustEvaluator:
+        """Find the log-probabilities of the logged actions; critics are trained with the policies."""
+        began = time.monotonic()
+        if self.folds > episodes.count:
+            raise InputError(f"setting folds={self.folds}: there are only {episodes.count} episodes")
+        settings = ImportanceSampling(kind="pdis", clip=self.clip, clone_steps=self.clone_steps)
+        importance = settings.fit(episodes, seed=seed, progress=progress)
+        return DoublyRobustEvaluator(
+            settings=self,
+            importance=importance,
+            critic=self.critic.fit(episodes, seed=seed),
+            seed=seed,
+            data={"path": None, "episodes": episodes.count, "steps": episodes.steps},
+            seconds=time.monotonic() - began,
+            method=self.method,
+            notes=importance.notes,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class DoublyRobustEvaluator:
+    """Logged episodes with their log-probabilities, ready for critics and weights."""
+
+    settings: DoublyRobust
+    importance: ImportanceEvaluator
+    critic: FQEEvaluator
+    seed: int
+    data: Mapping[str, Any]
+    seconds: float
+    method: str
+    notes: tuple[str, ...] = ()
+
+    def evaluate(
+        self,
+        policies: Mapping[str, Policy] | Policy,
+        *,
+        discount: float = 0.995,
+        horizon: int | None = None,
+        episodes: int = 50,
+        actions: Actions = "mean",
+        termination: Termination | None = None,
+        seed: int | None = None,
+        progress: Progress = silent,
+        critics: Mapping[str, Critic] | None = None,
+    ) -> Estimates:
+        """The value of every policy when it acts by sampling, over at most `horizon` steps.
+
+        `critics` says what each policy will still earn; without it, critics are trained by FQE.
+        `episodes`, `actions` and `termination` are for imagined worlds and change nothing here.
+        """
+        check_request(discount=discount, horizon=horizon, episodes=episodes)
+        logs = self.importance.episodes
+        named = named_policies(policies, logs)
+        seed = self.seed if seed is None else seed
+        began = time.monotonic()
+        steps = int(logs.length.max()) if horizon is None else horizon
+        likelihood = log_probs(named, logs)  # refuses policies without, before anything is trained
+        if critics is None:
+            believed, notes = self._trained(named, discount, steps, seed, progress)
+        else:
+            believed, notes = _given(named, critics, logs), {}
+        rows = []
+        for name in named:
+            weights = self.importance.weights(likelihood[name], horizon=steps)
+            statistic = self._statistic(weights, believed[name], discount=discount, horizon=steps)
+            rows.append(self._estimate(name, weights, statistic, notes.get(name, ()), discount, steps, seed))
+        return Estimates(
+            rows=tuple(rows),
+            method=self.method,
+            seed=seed,
+            discount=discount,
+            settings={**_plain(asdict(self.settings)), "horizon": steps, "actions": "sample"},
+            data=self.data,
+            seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
+            warnings=(*self.notes, *self._cut_off(steps)),
+        )
+
+    def _trained(
+        self, policies: Mapping[str, Policy], discount: float, horizon: int, seed: int, progress: Progress
+    ) -> tuple[dict[str, OnLogs], dict[str, tuple[str, ...]]]:
+        """Q and V on the logs by FQE; with folds, on every episode by the critic that never saw it."""
+        folds, count = self.settings.folds, self.importance.episodes.count
+        belief = None
+        if folds > 1:
+            order = np.random.default_rng([seed, 3]).permutation(count)
+            belief = np.eye(folds)[order % folds]
+        fitted = self.critic.train(
+            policies,
+            discount=discount,
+            horizon=horizon,
+            actions="sample",
+            weight=None if belief is None else 1.0 - belief,
+            seed=seed,
+            progress=progress,
+        )
+        q, v = fitted.on_logs(belief)
+        # What lies beyond the horizon is worth nothing, whatever a network says.
+        v = np.where(fitted.problem.row_time >= horizon, 0.0, v)
+        return (
+            {name: OnLogs(q[index], v[index]) for index, name in enumerate(policies)},
+            {name: tuple(fitted.warnings(name)) for name in policies},
+        )
+
+    def _statistic(self, weights: Weights, critic: OnLogs, *, discount: float, horizon: int) -> Quotients:
+        """V at the beginning, and for every step the weighted error of the Bellman equation."""
+        logs = self.importance.episodes
+        ended = np.zeros(logs.steps, bool)
+        ended[(np.cumsum(logs.length) - 1)[logs.terminated]] = True
+        after = critic.v[logs.observation_before + 1]
+        future = np.where(ended | (logs.time >= horizon - 1), 0.0, after)
+        error = logs.reward.astype(np.float64) + discount * future - critic.q
+        error = rectangle(error, logs, horizon=horizon)
+        error = error * discount ** np.arange(error.shape[1])
+        beginning = critic.v[logs.first_observation][:, None]
+        if self.settings.kind == "wdr":
+            weight = scaled_exponential(weights.log)
+            # A step without overlap adds nothing: the critic is believed from there on.
+            return Quotients(
+                np.concatenate([beginning, weight * error], axis=1),
+                np.concatenate([np.ones_like(beginning), weight], axis=1),
+                np.zeros(1 + weight.shape[1]),
+            )
+        log = np.minimum(weights.log, LARGEST_LOG_WEIGHT)
+        largest = max(float(log.max()), 0.0)
+        top = (np.exp(log - largest) * error).sum(axis=1, keepdims=True) + beginning * np.exp(-largest)
+        return Quotients(top, np.ones_like(top), np.zeros(1), scale=float(np.exp(largest)))
+
+    def _estimate(
+        self,
+        name: str,
+        weights: Weights,
+        statistic: Quotients,
+        doubts: tuple[str, ...],
+        discount: float,
+        horizon: int,
+        seed: int,
+    ) -> Estimate:
+        settings, logs = self.settings, self.importance.episodes
+        value, details = statistic.value, weights.details()
+        interval = bootstrap(statistic, resamples=settings.resamples, seed=seed, kind=settings.interval)
+        if not weights.overlap[-1]:
+            first = int(np.argmin(weights.overlap))
+            warnings = [
+                f"no overlap from step {first} on: no logged episode could have come from this policy that "
+                "far; the critic stands alone there, and the interval does not know its errors"
+            ]
+        else:
+            warnings = weight_warnings(weights, details)
+        if settings.kind == "dr" and weights.log.max() > LARGEST_LOG_WEIGHT:
+            warnings.append(
+                f"weights overflow: the largest is e^{weights.log.max():.0f} and was cut at "
+                f"e^{LARGEST_LOG_WEIGHT:.0f}; use wdr, or set clip"
+            )
+        shares = weights.shares
+        reward = rectangle(logs.reward, logs, horizon=horizon)
+        returns = (reward * discount ** np.arange(reward.shape[1])).sum(axis=1)
+        return Estimate(
+            policy=name,
+            value=value,
+            standard_error=interval.standard_error,
+            lower=min(interval.lower, value),
+            upper=max(interval.upper, value),
+            returns=as_often(returns, shares),
+            length=float(shares @ np.minimum(logs.length, horizon)),
+            warnings=(*warnings, *doubts),
+            details=details,
+        )
+
+    def _cut_off(self, horizon: int) -> list[str]:
+        logs = self.importance.episodes
+        cut = int((~logs.terminated & (logs.length < horizon)).sum())
+        if not cut:
+            return []
+        return [
+            f"{cut} of {logs.count} episodes were cut off before step {horizon}: what they would have earned "
+            "after that, the critic says; a smaller horizon avoids it"
+        ]
+
+
+def _given(
+    policies: Mapping[str, Policy], critics: Mapping[str, Critic], episodes: Episodes
+) -> dict[str, OnLogs]:
+    """Q and V on the logs by critics from outside."""
+    missing = [name for name in policies if name not in critics]
+    if missing:
+        raise InputError(f"critics: there is none for policy '{missing[0]}'; give one for every policy")
+    before = episodes.observation[episodes.observation_before]
+    rows = episodes.length + 1
+    row_time = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
+    believed = {}
+    for name in policies:
+        q = np.asarray(critics[name].q(before, episodes.action, episodes.time), np.float64)
+        v = np.asarray(critics[name].v(episodes.observation, row_time), np.float64)
+        for what, values, count in (("q", q, episodes.steps), ("v", v, len(episodes.observation))):
+            if values.shape != (count,) or not np.isfinite(values).all():
+                raise InputError(
+                    f"critics: {what} of policy '{name}' must give {count} finite numbers, one for each "
+                    f"observation; it gave an array of shape {values.shape}"
+                    + ("" if np.isfinite(values).all() else " with some that are not finite")
+                )
+        believed[name] = OnLogs(q, v)
+    return believed
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON holds them; the critic's own are named after it."""
+    plain = {name: value for name, value in settings.items() if name != "critic"}
+    for name, value in settings["critic"].items():
+        plain[f"critic_{name}"] = list(value) if isinstance(value, tuple) else value
+    return plain
+
+
+def _check_settings(settings: DoublyRobust) -> None:
+    for name, options in (("kind", ("dr", "wdr")), ("interval", ("bca", "percentile"))):
+        if getattr(settings, name) not in options:
+            raise InputError(f"setting {name}={getattr(settings, name)}: must be one of {', '.join(options)}")
+    if settings.clip is not None and not (settings.clip > 0 and np.isfinite(settings.clip)):
+        raise InputError(f"setting clip={settings.clip}: must be positive, or none")
+    for name in ("folds", "resamples", "clone_steps"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")

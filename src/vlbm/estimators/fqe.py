@@ -1,0 +1,265 @@
+"""Fitted Q evaluation: what a policy earns, by regression on rewards and the regression's own predictions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from vlbm.episodes import Episodes
+from vlbm.errors import InputError
+from vlbm.estimate import Estimates
+from vlbm.estimators.base import check_request, named_policies
+from vlbm.estimators.bellman import Problem, Shape
+from vlbm.estimators.choices import Choices
+from vlbm.estimators.critics import Critics
+from vlbm.estimators.fitted_critics import FittedCritics
+from vlbm.estimators.temporal_difference import Descent, train
+from vlbm.policies.base import Policy
+from vlbm.progress import Progress, silent
+from vlbm.rollout import Actions, Termination
+from vlbm.scaling import Scaler
+from vlbm.training import Schedule
+
+
+@dataclass(frozen=True)
+class FQE:
+    """Fitted Q evaluation, with all policies trained at once when they are evaluated.
+
+    A policy is worth the mean, over logged initial observations, of Q at the action it takes there.
+    Without a horizon the task is endless, and the discount must be below 1: an episode that was cut
+    off goes on in value, one that ended earns nothing more. With a horizon, time is one more
+    observation and nothing is earned after it; any discount will do.
+
+    The interval resamples episodes, each with the value of its beginning and its discounted Bellman
+    residuals: the luck of the beginnings and of the logged steps, as if they had been the policy's own.
+    It knows neither what the networks got wrong nor how far the policy leaves the logs. With several
+    `models`, each trained on its own random weights of the episodes, their spread is taken where it is
+    larger. Quantiles are those of the values of initial observations, for returns are never seen.
+    """
+
+    # The networks
+    units: tuple[int, ...] = (128, 128)
+    layer_norm: bool = True  # steadies training, and flattens values far from where most are seen
+    twin: bool = False  # the smaller of two networks is believed
+    models: int = 1
+    # The training
+    steps: int = 10_000
+    batch: int = 256
+    learning_rate: float = 1e-3
+    warm_up: int = 100
+    decay_rate: float = 0.02  # what remains of the learning rate at the end
+    clip: float | None = 10.0  # of every network's gradient norm
+    target_rate: float = 0.02  # how fast target networks follow, per step
+    averaging: float = 0.002  # how fast the average that is evaluated follows
+    draws: int = 4  # actions drawn at every logged observation, where policies act at random
+    held_out: float = 0.1  # share of episodes that only measure the Bellman residual
+    # The interval
+    interval: Literal["bootstrap", "asymptotic"] = "bootstrap"
+    resamples: int = 1000
+
+    def __post_init__(self) -> None:
+        _check_settings(self)
+
+    @property
+    def method(self) -> str:
+        return "fqe"
+
+    @property
+    def descent(self) -> Descent:
+        schedule = Schedule(
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            warm_up=min(self.warm_up, self.steps // 10),
+            decay_rate=self.decay_rate,
+            clip=self.clip,
+        )
+        return Descent(schedule, self.batch, self.target_rate, self.averaging)
+
+    def fit(
+        self,
+        episodes: Episodes,
+        *,
+        seed: int = 0,
+        directory: str | Path | None = None,
+        resume: bool = False,
+        progress: Progress = silent,
+    ) -> FQEEvaluator:
+        """Keep the data and their scaling; critics belong to policies and are trained with them."""
+        began = time.monotonic()
+        if not np.isfinite(episodes.reward).all():
+            raise InputError("reward: some are not finite; mend the log first")
+        return FQEEvaluator(
+            settings=self,
+            episodes=episodes,
+            scaler=Scaler.fit(episodes.observation),
+            action_scaler=None if episodes.discrete else Scaler.fit(episodes.action),
+            seed=seed,
+            data={"path": None, "episodes": episodes.count, "steps": episodes.steps},
+            seconds=time.monotonic() - began,
+            method=self.method,
+            notes=tuple(episodes.notes),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FQEEvaluator:
+    """Logged episodes, ready for critics to be trained on."""
+
+    settings: FQE
+    episodes: Episodes
+    scaler: Scaler
+    action_scaler: Scaler | None
+    seed: int
+    data: Mapping[str, Any]
+    seconds: float
+    method: str
+    notes: tuple[str, ...] = ()
+
+    def evaluate(
+        self,
+        policies: Mapping[str, Policy] | Policy,
+        *,
+        discount: float = 0.995,
+        horizon: int | None = None,
+        episodes: int = 50,
+        actions: Actions = "mean",
+        termination: Termination | None = None,
+        seed: int | None = None,
+        progress: Progress = silent,
+    ) -> Estimates:
+        """The value of every policy, endless without a `horizon`.
+
+        `episodes` and `termination` are for imagined worlds and change nothing here.
+        """
+        check_request(discount=discount, horizon=horizon, episodes=episodes)
+        named = named_policies(policies, self.episodes)
+        seed = self.seed if seed is None else seed
+        began = time.monotonic()
+        fitted = self.train(
+            named, discount=discount, horizon=horizon, actions=actions, seed=seed, progress=progress
+        )
+        return Estimates(
+            rows=tuple(
+                fitted.estimate(
+                    name, interval=self.settings.interval, resamples=self.settings.resamples, seed=seed
+                )
+                for name in named
+            ),
+            method=self.method,
+            seed=seed,
+            discount=discount,
+            settings={**_plain(asdict(self.settings)), "horizon": horizon, "actions": actions},
+            data=self.data,
+            seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
+            warnings=(*self.notes, *self._request_warnings(horizon), *self._interrupted(fitted)),
+        )
+
+    def train(
+        self,
+        policies: Mapping[str, Policy],
+        *,
+        discount: float,
+        horizon: int | None = None,
+        actions: Actions = "mean",
+        weight: Float[np.ndarray, "episodes models"] | None = None,
+        seed: int | None = None,
+        progress: Progress = silent,
+    ) -> FittedCritics:
+        """Critics of every policy.
+
+        `weight` says how much every episode counts for every model; by default each model leaves a
+        share of the episodes out, and several models weigh the others at random.
+        """
+        if horizon is None and discount == 1:
+            raise InputError(
+                "discount 1: without a horizon values need not be finite; give a horizon, or a discount "
+                "below 1"
+            )
+        settings, logs = self.settings, self.episodes
+        seed = self.seed if seed is None else seed
+        weight = self._weights(seed) if weight is None else weight
+        problem = Problem(logs, discount, horizon, self.scaler, self.action_scaler)
+        counted = np.any(weight > 0, axis=1)[logs.episode_of_step]
+        shape = Shape(len(policies), weight.shape[1], settings.twin, logs.discrete)
+        choices = Choices(
+            policies,
+            logs.observation,
+            action_size=logs.action_size,
+            discrete=logs.discrete,
+            actions=actions,
+            draws=settings.draws,
+            key=jax.random.fold_in(jax.random.key(seed), 1),
+            scaler=self.action_scaler,
+        )
+        trained = train(
+            Critics(
+                copies=shape.models * (2 if settings.twin else 1),
+                policies=shape.policies,
+                observations=logs.observation_size + (horizon is not None),
+                actions=logs.action_size,
+                discrete=logs.discrete,
+                units=settings.units,
+                layer_norm=settings.layer_norm,
+                random=np.random.default_rng([seed, 1]),
+            ),
+            problem.logged(weight),
+            choices,
+            shape=shape,
+            descent=settings.descent,
+            pool=problem.usable[counted[problem.usable]],
+            initial=logs.first_observation,
+            seed=seed,
+            progress=progress.titled("training critics"),
+        )
+        return FittedCritics(problem, choices, weight, trained)
+
+    def _weights(self, seed: int) -> Float[np.ndarray, "episodes models"]:
+        count, models = self.episodes.count, self.settings.models
+        random = np.random.default_rng([seed, 2])
+        # Weights drawn like these are a smooth bootstrap: no episode is ever quite absent from it.
+        weight = random.exponential(size=(count, models)) if models > 1 else np.ones((count, models))
+        left_out = min(round(self.settings.held_out * count), count - 1)
+        for model in range(models):
+            weight[random.permutation(count)[:left_out], model] = 0.0
+        return weight
+
+    def _interrupted(self, fitted: FittedCritics) -> list[str]:
+        done, wanted = fitted.trained.steps, self.settings.steps
+        return [] if done == wanted else [f"training was interrupted at step {done} of {wanted}"]
+
+    def _request_warnings(self, horizon: int | None) -> list[str]:
+        longest = int(self.episodes.length.max())
+        if horizon is None or horizon <= longest or self.episodes.terminated.all():
+            return []
+        return [
+            f"no logged episode is as long as the horizon of {horizon}: from step {longest} on values are "
+            "guessed"
+        ]
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _check_settings(settings: FQE) -> None:
+    for name in ("models", "steps", "batch", "draws", "resamples"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
+    if not settings.units or min(settings.units) < 1:
+        raise InputError(f"setting units={settings.units}: at least one hidden layer of one unit is needed")
+    for name in ("target_rate", "averaging"):
+        if not 0 < getattr(settings, name) <= 1:
+            raise InputError(f"setting {name}={getattr(settings, name)}: must be above 0 and at most 1")
+    if not 0 <= settings.held_out < 1:
+        raise InputError(f"setting held_out={settings.held_out}: must be at least 0 and below 1")
+    if settings.learning_rate <= 0:
+        raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
+    if settings.interval not in ("bootstrap", "asymptotic"):
+        raise InputError(f"setting interval={settings.interval}: must be one of bootstrap, asymptotic")
