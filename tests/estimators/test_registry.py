@@ -26,8 +26,8 @@ def test_the_variants_are_settings_of_one_model():
         "vlm": (1, "none", "none", True),
         "vlm-rsa": (1, "pairwise", "none", True),
         "vlm-rsa-mse": (1, "mse", "none", True),
-        "vlm-rsa-ensemble": (VLBM().branches, "pairwise", "branches", False),
-        "vlbm": (VLBM().branches, "pairwise", "branches", True),
+        "vlm-rsa-ensemble": (VLBM().branches, "pairwise", "encoder", False),
+        "vlbm": (VLBM().branches, "pairwise", "encoder", True),
     }
 
 
