@@ -81,7 +81,14 @@ CASES = {
         options=IMAGINED,
     ),
 }
-PAIRS = [(case, system) for case, entry in CASES.items() for system in entry.systems]
+# What trains for long is left to `make test-slow`; each kind of method still runs at every change.
+LONG = ("fqe, horizon", "wdr", "ar")
+EACH = [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES]
+PAIRS = [
+    pytest.param(case, system, marks=[pytest.mark.slow] if case in LONG else [])
+    for case, entry in CASES.items()
+    for system in entry.systems
+]
 
 
 @cache
@@ -128,7 +135,7 @@ def test_with_enough_data_the_truth_lies_in_the_interval(case, name):
         assert row.standard_error > 0
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EACH)
 def test_estimates_are_numbers_that_json_can_hold(case):
     estimates = evaluate(case, CASES[case].systems[0])
     text = json.dumps(estimates.to_json(), allow_nan=False)
@@ -136,7 +143,7 @@ def test_estimates_are_numbers_that_json_can_hold(case):
     assert str(estimates)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EACH)
 def test_a_policy_is_worth_the_same_alone_and_in_company(case):
     name = CASES[case].systems[0]
     together = evaluate(case, name)
@@ -147,7 +154,7 @@ def test_a_policy_is_worth_the_same_alone_and_in_company(case):
         assert alone.lower == pytest.approx(row.lower, rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EACH)
 def test_the_same_seed_gives_the_same_numbers(case):
     name = CASES[case].systems[0]
     first, again = (evaluate(case, name, seed=3) for _ in range(2))
@@ -156,7 +163,7 @@ def test_the_same_seed_gives_the_same_numbers(case):
     ]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EACH)
 def test_an_evaluator_says_what_it_is_and_takes_another_name(case):
     evaluator: Any = fitted(case, CASES[case].systems[0])
     assert evaluator.data["episodes"] == CASES[case].episodes
@@ -166,7 +173,7 @@ def test_an_evaluator_says_what_it_is_and_takes_another_name(case):
     assert (estimates.method, estimates.data["path"]) == ("mine", "logs.npz")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EACH)
 def test_what_cannot_be_evaluated_gets_one_clear_error(case):
     name = CASES[case].systems[0]
     other = system_named("linear" if name != "linear" else "chain")

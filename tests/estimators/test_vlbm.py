@@ -214,7 +214,7 @@ def test_an_interrupted_fit_is_the_best_so_far_and_says_so(interrupted, fitted):
 
 @pytest.mark.parametrize(
     ("change", "seed", "named"),
-    [({"batch": 32}, 0, "settings"), ({"learning_rate": 1e-3}, 0, "schedule, settings"), ({}, 1, "seed")],
+    [({"batch": 32}, 0, "batch"), ({"learning_rate": 1e-3}, 0, "learning_rate"), ({}, 1, "seed")],
 )
 def test_resuming_with_other_settings_is_refused_by_what_differs(interrupted, episodes, change, seed, named):
     _, folder = interrupted
@@ -235,6 +235,7 @@ def test_resuming_with_other_data_is_refused(interrupted):
 class Recorder:
     """Settings that remember what each model was to be trained on, and train none."""
 
+    method: str = "recorder"
     models: int = 3
     held_out: float = 0.25
     steps: int = 10
