@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from selection import at_levels, logging_indices, logging_names, summary
+from selection import at_levels, logging_indices, logging_names, summary, without_gaps
 from train_policies import OPTIONS, untrained_policy
 from vlbm.policies import load_policy, save_policy
 from vlbm.suites.simulate import simulate
@@ -117,27 +117,30 @@ def main() -> None:
         for run in arguments.targets
         for candidate in first_look(environment, run, "mean", "discounted")
     ]
-    policies = {}
-    chosen = at_levels([value for _, value in targets], np.linspace(0, 1, TARGETS))
-    for number, index in enumerate(chosen):
+    values = [value for _, value in targets]
+
+    def truth(index: int, actions: str) -> dict[str, Any]:
         path = targets[index][0]
-        name = f"policy_{number:02d}"
+        measure = partial(
+            returns, environment, path, actions=actions, episodes=TRUTH_EPISODES, seed=TRUTH_SEED
+        )
+        return once(path.parent / "truth.jsonl", f"{actions} {path.stem}", measure)
+
+    chosen = without_gaps(
+        at_levels(values, np.linspace(0, 1, TARGETS)),
+        values,
+        lambda index: truth(index, "mean")["discounted"]["value"],
+    )
+    policies = {}
+    for number, index in enumerate(chosen):
+        path, name = targets[index][0], f"policy_{number:02d}"
         shutil.copyfile(path, output / f"{name}.safetensors")
         policies[name] = {
-            f"{label}_actions": once(
-                path.parent / "truth.jsonl",
-                f"{actions} {path.stem}",
-                partial(
-                    returns,
-                    environment,
-                    path,
-                    actions=actions,
-                    episodes=TRUTH_EPISODES,
-                    seed=TRUTH_SEED,
-                ),
-            )
-            for label, actions in (("mean", "mean"), ("sampled", "sample"))
-        } | {"training_seed": seed_of(path), "training_step": step_of(path)}
+            "mean_actions": truth(index, "mean"),
+            "sampled_actions": truth(index, "sample"),
+            "training_seed": seed_of(path),
+            "training_step": step_of(path),
+        }
 
     candidates = first_look(environment, arguments.logging, "sample", "undiscounted")
     loggers = logging_indices([value for _, value in candidates])
