@@ -28,8 +28,8 @@ def test_suites_lists_every_task_and_what_is_here(cache, capsys):
     shown = capsys.readouterr().out
     for name in (*gym.names(), "dope/door-human", "dope/ant-medium-replay"):
         assert name in shown
-    assert re.search(r"^pendulum +embedded .* yes", shown, re.MULTILINE)
-    assert re.search(r"^hopper-medium +gym .* make", shown, re.MULTILINE)
+    assert re.search(r"^ *pendulum +embedded .* yes", shown, re.MULTILINE)
+    assert re.search(r"^ *hopper-medium +gym .* make", shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

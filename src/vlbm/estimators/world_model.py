@@ -65,7 +65,7 @@ class WorldEvaluator:
     data: Mapping[str, Any]
     histories: tuple[History, ...]
     seconds: float
-    method: str
+    method: str = "vlbm"
     notes: tuple[str, ...] = ()
 
     @property
