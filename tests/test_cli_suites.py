@@ -13,7 +13,7 @@ from vlbm.suites import gym
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("VLBM_CACHE", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "80")
     return tmp_path
 
 
@@ -28,8 +28,8 @@ def test_suites_lists_every_task_and_what_is_here(cache, capsys):
     shown = capsys.readouterr().out
     for name in (*gym.names(), "dope/door-human", "dope/ant-medium-replay"):
         assert name in shown
-    assert re.search(r"^ *pendulum +embedded .* yes", shown, re.MULTILINE)
-    assert re.search(r"^ *hopper-medium +gym .* make", shown, re.MULTILINE)
+    assert re.search(r"^ *pendulum +40,000 .* yes", shown, re.MULTILINE)
+    assert re.search(r"^ *hopper-medium +200,000 .* make", shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

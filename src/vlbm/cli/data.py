@@ -70,8 +70,9 @@ def make(
             raise InputError(f"{name}: comes with the package, there is nothing to make")
         path = data_path(name, steps=steps, seed=seed)
         returns = episodes.returns()
+        label = f"{name} (regenerated)" if like_d4rl and name.startswith("dope/") else name
         console.print(
-            f"[bold]{name}[/]: {episodes.count:,} episodes, {episodes.steps:,} steps, mean return "
+            f"[bold]{label}[/]: {episodes.count:,} episodes, {episodes.steps:,} steps, mean return "
             f"{returns.mean():,.1f} ± {returns.std():,.1f}",
             highlight=False,
         )
