@@ -48,6 +48,13 @@ def test_agreement_is_the_rank_correlation_between_methods():
     np.testing.assert_allclose(compared().agreement(), [[1, -1], [-1, 1]])
 
 
+def test_a_method_that_tells_no_policies_apart_agrees_with_nobody():
+    estimators = {"right": Oracle((0.0, 1.0, 4.0)), "flat": Oracle((2.0, 2.0, 2.0))}
+    comparison = compare(linear_logs(), POLICIES, estimators)
+    np.testing.assert_allclose(comparison.agreement(), [[1, 0], [0, 0]])
+    json.dumps(comparison.to_json(), allow_nan=False)
+
+
 def test_scores_are_against_the_truth_for_every_seed():
     comparison = compared(seeds=(0, 2), truth=TRUTH)
     right, wrong = comparison.scores("right"), comparison.scores("reversed")

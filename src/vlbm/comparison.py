@@ -48,7 +48,9 @@ class Comparison:
     def agreement(self) -> Float[np.ndarray, "methods methods"]:
         """Rank correlation between every two methods' values: low means that they cannot all be right."""
         columns = [self.values(method) for method in self.estimates]
-        return np.array([[rank_correlation(first, second) for second in columns] for first in columns])
+        found = np.array([[rank_correlation(first, second) for second in columns] for first in columns])
+        # A method that says the same of all policies ranks nothing, and agrees with nobody.
+        return np.nan_to_num(found, nan=0.0)
 
     def scores(self, method: str) -> tuple[Score, ...]:
         """One for every seed; only where the truth is known."""
