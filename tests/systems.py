@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vlbm.episodes import Episodes
-from vlbm.estimators.vlbm import VLBM
+from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.models.branching import BranchingModel
 
 

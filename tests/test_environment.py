@@ -25,7 +25,7 @@ import vlbm  # noqa: E402
 from vlbm.environment import LearnedEnvironment, LearnedVectorEnvironment  # noqa: E402
 from vlbm.episodes import Episodes  # noqa: E402
 from vlbm.errors import InputError  # noqa: E402
-from vlbm.estimators.world_model import WorldEvaluator  # noqa: E402
+from vlbm.estimators.worlds.evaluator import WorldEvaluator  # noqa: E402
 from vlbm.models.base import Imagination, Outcome, World  # noqa: E402
 from vlbm.models.branching import BranchingModel  # noqa: E402
 from vlbm.policies import FunctionPolicy  # noqa: E402

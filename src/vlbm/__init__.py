@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vlbm.estimators.registry import load_model as load_model
     from vlbm.estimators.registry import make_estimator as make_estimator
     from vlbm.estimators.registry import parse_settings as parse_settings
-    from vlbm.estimators.vlbm import VLBM as VLBM
+    from vlbm.estimators.worlds.vlbm import VLBM as VLBM
     from vlbm.inspection import inspect as inspect
     from vlbm.policies import Policy as Policy
     from vlbm.policies import load_policies as load_policies
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Looked up on first use, so that `vlbm --help` does not wait for JAX.
 _HOME = {
-    "VLBM": "vlbm.estimators.vlbm",
+    "VLBM": "vlbm.estimators.worlds.vlbm",
     "Comparison": "vlbm.comparison",
     "Episodes": "vlbm.episodes",
     "LearnedEnvironment": "vlbm.environment",

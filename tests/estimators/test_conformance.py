@@ -13,12 +13,12 @@ import pytest
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.ar import AutoRegressive
 from vlbm.estimators.base import Estimator, Evaluator
-from vlbm.estimators.doubly_robust import DoublyRobust
-from vlbm.estimators.ff import FeedForward
-from vlbm.estimators.fqe import FQE
-from vlbm.estimators.importance import ImportanceSampling
+from vlbm.estimators.critics.doubly_robust import DoublyRobust
+from vlbm.estimators.critics.fqe import FQE
+from vlbm.estimators.importance.sampling import ImportanceSampling
+from vlbm.estimators.worlds.ar import AutoRegressive
+from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.suites.exact import SYSTEMS, ExactSystem, truths
 
 ALL = ("chain", "graph", "cliff", "linear", "sepsis")

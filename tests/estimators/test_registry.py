@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from vlbm.errors import InputError
-from vlbm.estimators.presets import PRESETS, VARIANTS
 from vlbm.estimators.registry import make_estimator, parse_settings
-from vlbm.estimators.vlbm import VLBM
+from vlbm.estimators.worlds.presets import PRESETS, VARIANTS
+from vlbm.estimators.worlds.vlbm import VLBM
 
 
 def test_the_default_is_the_model_as_it_comes():

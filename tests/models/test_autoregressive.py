@@ -16,7 +16,7 @@ from scipy.stats import multivariate_normal
 from systems import noise_logs, random_world
 from vlbm.episodes import Episodes, from_padded
 from vlbm.errors import InputError
-from vlbm.estimators.ar import AutoRegressive
+from vlbm.estimators.worlds.ar import AutoRegressive
 from vlbm.models.autoregressive import AutoRegressiveModel
 from vlbm.windows import Window, WindowSource
 

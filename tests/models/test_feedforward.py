@@ -16,7 +16,7 @@ from scipy.stats import norm
 from systems import noise_logs
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.ff import FeedForward
+from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.models.feedforward import FeedForwardModel, averaged, picked
 from vlbm.windows import WindowSource
 

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from vlbm.episodes import Episodes, from_padded
-from vlbm.estimators.vlbm import VLBM
+from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.models.branching import BranchingModel
 from vlbm.models.objective import evidence_lower_bound
 from vlbm.windows import WindowSource

@@ -12,8 +12,8 @@ def settings() -> None:
     from rich import box
     from rich.table import Table
 
-    from vlbm.estimators.presets import PRESETS
-    from vlbm.estimators.vlbm import VLBM
+    from vlbm.estimators.worlds.presets import PRESETS
+    from vlbm.estimators.worlds.vlbm import VLBM
 
     presets = {name: asdict(VLBM(**changes)) for name, changes in PRESETS.items()}
     table = Table(box=box.SIMPLE_HEAD)

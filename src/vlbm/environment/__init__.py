@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vlbm.errors import InputError, require
-from vlbm.estimators.world_model import WorldEvaluator
+from vlbm.estimators.worlds.evaluator import WorldEvaluator
 from vlbm.rollout import Termination
 
 try:

@@ -14,7 +14,7 @@ from gymnasium.error import ResetNeeded
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped, UInt32
 
 from vlbm.errors import InputError
-from vlbm.estimators.world_model import WorldEvaluator
+from vlbm.estimators.worlds.evaluator import WorldEvaluator
 from vlbm.models.base import Outcome, World
 from vlbm.rollout import Termination, verdict
 from vlbm.scaling import Scaler

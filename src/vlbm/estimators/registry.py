@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from vlbm.errors import InputError
-from vlbm.estimators.presets import PRESETS, VARIANTS
-from vlbm.estimators.world_model import WorldEvaluator
+from vlbm.estimators.worlds.evaluator import WorldEvaluator
+from vlbm.estimators.worlds.presets import PRESETS, VARIANTS
 
 
 class Method(NamedTuple):
@@ -24,18 +24,18 @@ class Method(NamedTuple):
     about: str
 
 
-_WORLD = "vlbm.estimators.vlbm:VLBM"
-_IMPORTANCE = "vlbm.estimators.importance:ImportanceSampling"
-_DOUBLY_ROBUST = "vlbm.estimators.doubly_robust:DoublyRobust"
+_WORLD = "vlbm.estimators.worlds.vlbm:VLBM"
+_IMPORTANCE = "vlbm.estimators.importance.sampling:ImportanceSampling"
+_DOUBLY_ROBUST = "vlbm.estimators.critics.doubly_robust:DoublyRobust"
 METHODS: dict[str, Method] = {
     "vlbm": Method(_WORLD, VARIANTS["vlbm"], "variational latent branching model"),
     "vlm": Method(_WORLD, VARIANTS["vlm"], "its ablation: one branch, the bound alone"),
     "vlm-rsa": Method(_WORLD, VARIANTS["vlm-rsa"], "one branch, aligned recurrent states"),
     "vlm-rsa-mse": Method(_WORLD, VARIANTS["vlm-rsa-mse"], "one branch, aligned by squared error"),
     "vlm-rsa-ensemble": Method(_WORLD, VARIANTS["vlm-rsa-ensemble"], "whole models instead of branches"),
-    "ff": Method("vlbm.estimators.ff:FeedForward", {}, "ensemble of feed-forward Gaussian models"),
-    "ar": Method("vlbm.estimators.ar:AutoRegressive", {}, "ensemble of auto-regressive models"),
-    "fqe": Method("vlbm.estimators.fqe:FQE", {}, "fitted Q evaluation"),
+    "ff": Method("vlbm.estimators.worlds.ff:FeedForward", {}, "ensemble of feed-forward Gaussian models"),
+    "ar": Method("vlbm.estimators.worlds.ar:AutoRegressive", {}, "ensemble of auto-regressive models"),
+    "fqe": Method("vlbm.estimators.critics.fqe:FQE", {}, "fitted Q evaluation"),
     "dr": Method(_DOUBLY_ROBUST, {"kind": "dr"}, "doubly robust: importance weights with FQE's values"),
     "wdr": Method(_DOUBLY_ROBUST, {"kind": "wdr"}, "the same, self-normalised"),
     "is": Method(_IMPORTANCE, {"kind": "is"}, "importance sampling of whole episodes"),

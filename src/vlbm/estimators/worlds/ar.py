@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Scalar
 
 from vlbm.errors import InputError
-from vlbm.estimators.transition import TransitionSettings
+from vlbm.estimators.worlds.transition import TransitionSettings
 from vlbm.models.autoregressive import AutoRegressiveModel, MaskedNetwork
 from vlbm.models.transition import Sizes
 from vlbm.networks import stacked

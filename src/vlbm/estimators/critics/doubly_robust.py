@@ -14,19 +14,19 @@ from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimate, Estimates
 from vlbm.estimators.base import check_request, named_policies
-from vlbm.estimators.critics import Critic
-from vlbm.estimators.fitted_critics import OnLogs
-from vlbm.estimators.fqe import FQE, FQEEvaluator
-from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, as_often
-from vlbm.estimators.intervals import Quotients, bootstrap
-from vlbm.estimators.likelihood import log_probs
-from vlbm.estimators.weights import (
+from vlbm.estimators.critics.fitted import OnLogs
+from vlbm.estimators.critics.fqe import FQE, FQEEvaluator
+from vlbm.estimators.critics.networks import Critic
+from vlbm.estimators.importance.likelihood import log_probs
+from vlbm.estimators.importance.sampling import ImportanceEvaluator, ImportanceSampling, as_often
+from vlbm.estimators.importance.weights import (
     LARGEST_LOG_WEIGHT,
     Weights,
     rectangle,
     scaled_exponential,
     weight_warnings,
 )
+from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
 from vlbm.rollout import Actions, Termination

@@ -16,11 +16,11 @@ from scipy.stats import norm
 from systems import bits
 from vlbm.episodes import Episodes, from_padded
 from vlbm.errors import InputError
-from vlbm.estimators.ar import AutoRegressive
-from vlbm.estimators.ff import FeedForward
 from vlbm.estimators.registry import parse_settings
-from vlbm.estimators.transition import TransitionSettings
-from vlbm.estimators.world_model import WorldEvaluator
+from vlbm.estimators.worlds.ar import AutoRegressive
+from vlbm.estimators.worlds.evaluator import WorldEvaluator
+from vlbm.estimators.worlds.ff import FeedForward
+from vlbm.estimators.worlds.transition import TransitionSettings
 from vlbm.models.base import World
 from vlbm.policies import TracedPolicy
 from vlbm.suites.exact import SYSTEMS, truths

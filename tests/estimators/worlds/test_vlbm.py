@@ -21,8 +21,8 @@ from systems import bits, noise_logs
 from vlbm.episodes import Episodes, from_padded
 from vlbm.errors import InputError
 from vlbm.estimators.registry import load_model
-from vlbm.estimators.vlbm import VLBM
-from vlbm.estimators.world_model import MODEL_FILE, WorldEvaluator, fit_worlds
+from vlbm.estimators.worlds.evaluator import MODEL_FILE, WorldEvaluator, fit_worlds
+from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.models.branching import BranchingModel
 from vlbm.policies import FunctionPolicy, TracedPolicy
 from vlbm.progress import Progress, Report

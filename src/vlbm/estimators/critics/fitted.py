@@ -14,10 +14,10 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from vlbm.estimate import CONFIDENCE, Estimate
-from vlbm.estimators.bellman import Problem
-from vlbm.estimators.choices import Choices
+from vlbm.estimators.critics.bellman import Problem
+from vlbm.estimators.critics.choices import Choices
+from vlbm.estimators.critics.temporal_difference import Trained
 from vlbm.estimators.intervals import Interval, Quotients, bootstrap
-from vlbm.estimators.temporal_difference import Trained
 
 INITIAL_DRAWS = 16  # actions drawn at every initial observation, where policies act at random
 LATE = 0.2  # the part of training that must not change the value any more

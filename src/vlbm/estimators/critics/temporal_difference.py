@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vlbm.compilation import keep_programs
-from vlbm.estimators.bellman import Logged, Shape
-from vlbm.estimators.choices import Choices
-from vlbm.estimators.critics import Critics
+from vlbm.estimators.critics.bellman import Logged, Shape
+from vlbm.estimators.critics.choices import Choices
+from vlbm.estimators.critics.networks import Critics
 from vlbm.progress import Progress
 from vlbm.training import Schedule
 

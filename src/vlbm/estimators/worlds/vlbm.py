@@ -14,8 +14,8 @@ from jaxtyping import PRNGKeyArray
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.validation import open_loop_validation
-from vlbm.estimators.world_model import WorldEvaluator, fit_worlds
+from vlbm.estimators.worlds.evaluator import WorldEvaluator, fit_worlds
+from vlbm.estimators.worlds.validation import open_loop_validation
 from vlbm.models.base import Imagination, SamplingKind
 from vlbm.models.branching import BranchingModel
 from vlbm.models.latent import Architecture, Decoder, Encoder

@@ -15,10 +15,9 @@ from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimate, Estimates
 from vlbm.estimators.base import check_request, named_policies
-from vlbm.estimators.behaviour import BehaviourCloning
-from vlbm.estimators.intervals import Interval, Quotients, bernstein, bootstrap, spread_over
-from vlbm.estimators.likelihood import behaviour_log_probs, log_probs
-from vlbm.estimators.weights import (
+from vlbm.estimators.importance.behaviour import BehaviourCloning
+from vlbm.estimators.importance.likelihood import behaviour_log_probs, log_probs
+from vlbm.estimators.importance.weights import (
     LARGEST_LOG_WEIGHT,
     Weights,
     cumulate,
@@ -26,6 +25,7 @@ from vlbm.estimators.weights import (
     scaled_exponential,
     weight_warnings,
 )
+from vlbm.estimators.intervals import Interval, Quotients, bernstein, bootstrap, spread_over
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
 from vlbm.rollout import Actions, Termination

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from vlbm.episodes import Episodes
-from vlbm.estimators.critics import Critics
+from vlbm.estimators.critics.networks import Critics
 from vlbm.scaling import Scaler
 
 

@@ -16,11 +16,11 @@ from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimates
 from vlbm.estimators.base import check_request, named_policies
-from vlbm.estimators.bellman import Problem, Shape
-from vlbm.estimators.choices import Choices
-from vlbm.estimators.critics import Critics
-from vlbm.estimators.fitted_critics import FittedCritics
-from vlbm.estimators.temporal_difference import Descent, train
+from vlbm.estimators.critics.bellman import Problem, Shape
+from vlbm.estimators.critics.choices import Choices
+from vlbm.estimators.critics.fitted import FittedCritics
+from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.critics.temporal_difference import Descent, train
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
 from vlbm.rollout import Actions, Termination

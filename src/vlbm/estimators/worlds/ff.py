@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Scalar
 
-from vlbm.estimators.transition import TransitionSettings
+from vlbm.estimators.worlds.transition import TransitionSettings
 from vlbm.models.feedforward import EnsembleImagination, EnsembleKind, FeedForwardModel, FeedForwardNetwork
 from vlbm.models.transition import Sizes
 from vlbm.networks import stacked

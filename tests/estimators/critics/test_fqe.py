@@ -13,9 +13,9 @@ import pytest
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators import choices as choices_module
-from vlbm.estimators.choices import Choices
-from vlbm.estimators.fitted_critics import FittedCritics
-from vlbm.estimators.fqe import FQE
+from vlbm.estimators.critics.choices import Choices
+from vlbm.estimators.critics.fitted import FittedCritics
+from vlbm.estimators.critics.fqe import FQE
 from vlbm.policies import FunctionPolicy, Layer, MLPPolicy
 
 # Networks as small as can be: everything observed is the same, so values are a few constants.

@@ -15,8 +15,8 @@ from jaxtyping import Float, PRNGKeyArray, Scalar
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.validation import open_loop_validation
-from vlbm.estimators.world_model import WorldEvaluator, fit_worlds
+from vlbm.estimators.worlds.evaluator import WorldEvaluator, fit_worlds
+from vlbm.estimators.worlds.validation import open_loop_validation
 from vlbm.models.base import Imagination
 from vlbm.models.transition import Sizes, TransitionModel
 from vlbm.progress import Progress, silent

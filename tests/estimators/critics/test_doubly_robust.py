@@ -10,8 +10,8 @@ import pytest
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.doubly_robust import DoublyRobust
-from vlbm.estimators.fqe import FQE
+from vlbm.estimators.critics.doubly_robust import DoublyRobust
+from vlbm.estimators.critics.fqe import FQE
 from vlbm.policies import HostPolicy
 from vlbm.suites.exact import graph
 
