@@ -2,33 +2,69 @@
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import Estimates
+from vlbm.estimate import Estimate, Estimates
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
 from vlbm.progress import Progress, silent
 from vlbm.rollout import Actions, Termination
 
 
-class Evaluator(Protocol):
-    """Ready to evaluate any policy: a frozen dataclass that `Estimator.fit` made."""
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What is asked of an evaluator: which policies, and what their value shall mean."""
+
+    policies: Mapping[str, Policy]
+    discount: float = 0.995
+    horizon: int | None = None
+    episodes: int = 50
+    actions: Actions = "mean"
+    termination: Termination | None = None
+    seed: int = 0
+    progress: Progress = silent
+
+
+class Answer(NamedTuple):
+    """Estimates in the order of the request, how they came about, and what speaks against all of them."""
+
+    rows: tuple[Estimate, ...]
+    circumstances: Mapping[str, Any]  # beside the settings: the horizon and the actions that were used
+    warnings: tuple[str, ...] = ()
+
+
+class Space(Protocol):
+    """What policies see and do; logged episodes have one."""
+
+    @property
+    def observation_size(self) -> int: ...
+    @property
+    def action_size(self) -> int: ...
+    @property
+    def discrete(self) -> bool: ...
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluator(ABC):
+    """Ready to evaluate any policy; `Estimator.fit` makes it."""
+
+    settings: Any
+    seed: int
+    data: Mapping[str, Any]  # which data it was fitted to: path, episodes, steps
+    notes: tuple[str, ...] = ()  # what speaks against every estimate it makes
+    seconds: float = 0.0  # that fitting took
 
     @property
     def method(self) -> str:
         """The short name that users know it by."""
-
-    @property
-    def data(self) -> Mapping[str, Any]:
-        """Which data it was fitted to: path, episodes, steps."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What speaks against every estimate it makes."""
+        return self.settings.method
 
     def evaluate(
         self,
@@ -47,10 +83,59 @@ class Evaluator(Protocol):
         `episodes`, `actions` and `termination` say how policies act in an imagined world; evaluators
         that imagine none take them too and leave them unused, so that all are called alike.
         """
+        check_request(discount=discount, horizon=horizon, episodes=episodes)
+        named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
+        if not named:
+            raise InputError("no policies were given")
+        space = self.space
+        check_fit(
+            named,
+            observation_size=space.observation_size,
+            action_size=space.action_size,
+            discrete=space.discrete,
+        )
+        seed = self.seed if seed is None else seed
+        began = time.monotonic()
+        answer = self.answer(
+            Request(named, discount, horizon, episodes, actions, termination, seed, progress)
+        )
+        return Estimates(
+            rows=answer.rows,
+            method=self.method,
+            seed=seed,
+            discount=discount,
+            settings={**plain(asdict(self.settings)), **answer.circumstances},
+            data=self.data,
+            seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
+            warnings=(*self.notes, *answer.warnings),
+        )
+
+    @property
+    @abstractmethod
+    def space(self) -> Space:
+        """What policies must see and do to be evaluated."""
+
+    @abstractmethod
+    def answer(self, request: Request) -> Answer:
+        """Estimates for a request that has been checked."""
 
 
-class Estimator(Protocol):
-    """Settings of a method, as a frozen dataclass."""
+Fitted = TypeVar("Fitted", bound=Evaluator, covariant=True)
+
+
+class Run(NamedTuple):
+    """A fit: its seed, where it keeps checkpoints, whether it goes on from them, and who is told."""
+
+    seed: int = 0
+    directory: Path | None = None
+    resume: bool = False
+    progress: Progress = silent
+
+
+class Estimator(ABC, Generic[Fitted]):
+    """Settings of a method: subclasses are frozen dataclasses."""
+
+    method: Any  # a field or a property: what tables call it
 
     def fit(
         self,
@@ -60,22 +145,25 @@ class Estimator(Protocol):
         directory: str | Path | None = None,
         resume: bool = False,
         progress: Progress = silent,
-    ) -> Evaluator:
-        """Learn what can be learnt before the policies are known."""
+    ) -> Fitted:
+        """Learn what can be learnt before the policies are known.
+
+        What takes long keeps checkpoints in the directory, if one is given, and can be resumed there.
+        """
+        began = time.monotonic()
+        place = None if directory is None else Path(directory)
+        return replace(
+            self.learn(episodes, Run(seed, place, resume, progress)), seconds=time.monotonic() - began
+        )
+
+    @abstractmethod
+    def learn(self, episodes: Episodes, run: Run) -> Fitted:
+        """The evaluator that `fit` returns."""
 
 
-def named_policies(policies: Mapping[str, Policy] | Policy, logged: Episodes) -> dict[str, Policy]:
-    """The policies by name, or an error if there are none or one does not fit the logged episodes."""
-    named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
-    if not named:
-        raise InputError("no policies were given")
-    check_fit(
-        named,
-        observation_size=logged.observation_size,
-        action_size=logged.action_size,
-        discrete=logged.discrete,
-    )
-    return named
+def described(episodes: Episodes) -> dict[str, Any]:
+    """Which data these are, as estimates say it."""
+    return {"path": None, "episodes": episodes.count, "steps": episodes.steps}
 
 
 def check_request(*, discount: float, horizon: int | None, episodes: int) -> None:
@@ -86,3 +174,14 @@ def check_request(*, discount: float, horizon: int | None, episodes: int) -> Non
         raise InputError(f"episodes {episodes}: must be at least 1")
     if horizon is not None and horizon < 1:
         raise InputError(f"horizon {horizon}: must be at least 1")
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON keeps them, so that a saved and a fresh copy compare equal; nested ones get a dot."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": content for inner, content in plain(value).items()}
+        else:
+            flat[name] = list(value) if isinstance(value, tuple) else value
+    return flat

@@ -65,7 +65,7 @@ def exact_critic(error: float = 0.0) -> Given:
 def estimate(kind: str, episodes: Episodes, critic: Given, policy: Any = TARGET, **options: Any):
     options = {"discount": DISCOUNT, **options}
     evaluator = DoublyRobust(kind=kind, resamples=200).fit(episodes)  # type: ignore[arg-type]
-    return evaluator.evaluate({"it": policy}, critics={"it": critic}, **options)[0]
+    return evaluator.with_critics({"it": critic}).evaluate({"it": policy}, **options)[0]
 
 
 @pytest.mark.parametrize("kind", ["dr", "wdr"])
@@ -158,7 +158,7 @@ def test_a_policy_without_a_critic_and_a_critic_without_numbers_are_named():
     logs, policy, critic, _ = bandit()
     evaluator = DoublyRobust().fit(logs)
     with pytest.raises(InputError, match="none for policy 'it'"):
-        evaluator.evaluate({"it": policy}, critics={})
+        evaluator.with_critics({}).evaluate({"it": policy})
     with pytest.raises(InputError, match="q of policy 'it'"):
         estimate("dr", logs, Given(lambda *_: np.zeros(3), critic.v), policy)
 
@@ -168,7 +168,7 @@ def test_folds_train_critics_apart_and_the_result_says_how_it_was_made():
     estimates = settings.fit(LOGS).evaluate({"it": TARGET}, discount=DISCOUNT)
     assert abs(estimates[0].value - TRUTH) < 4 * estimates[0].standard_error
     assert estimates.to_json()["settings"]["folds"] == 2
-    assert estimates.to_json()["settings"]["critic_units"] == [8]
+    assert estimates.to_json()["settings"]["critic.units"] == [8]
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from scipy.stats import norm
 from systems import bits, noise_logs
 from vlbm.episodes import Episodes, from_padded
 from vlbm.errors import InputError
+from vlbm.estimators.base import Request
 from vlbm.estimators.registry import load_model
-from vlbm.estimators.worlds.evaluator import MODEL_FILE, WorldEvaluator, fit_worlds
+from vlbm.estimators.worlds.evaluator import MODEL_FILE, WorldEvaluator
 from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.models.branching import BranchingModel
 from vlbm.policies import FunctionPolicy, TracedPolicy
@@ -232,11 +233,9 @@ def test_resuming_with_other_data_is_refused(interrupted):
 
 
 @dataclass(frozen=True)
-class Recorder:
+class Recorder(VLBM):
     """Settings that remember what each model was to be trained on, and train none."""
 
-    method: str = "recorder"
-    models: int = 3
     held_out: float = 0.25
     steps: int = 10
     interrupted_at: int | None = None
@@ -250,9 +249,7 @@ class Recorder:
 
 def recorded(episodes: Episodes, *, seed: int = 0, **settings: Any) -> tuple[WorldEvaluator, list[dict]]:
     recorder = Recorder(**settings)
-    folder = Path("somewhere")
-    fit = fit_worlds(recorder, episodes, seed=seed, directory=folder, resume=False, progress=Progress())
-    return fit, recorder.calls
+    return recorder.fit(episodes, seed=seed, directory="somewhere"), recorder.calls
 
 
 def test_every_model_has_its_own_luck_its_own_held_out_episodes_and_its_own_checkpoint():
@@ -379,7 +376,7 @@ def test_estimates_say_how_they_were_made(fitted):
     }
     assert set(estimates.seconds) == {"fit", "evaluate"}
     assert all(len(row.returns) == 20 and 1 <= row.length <= 5 for row in estimates)
-    imagined = fitted.imagine(0, POLICIES, episodes=20, horizon=5, seed=4)
+    imagined = fitted.imagine(0, Request(POLICIES, episodes=20, horizon=5, seed=4))
     for row in estimates:
         np.testing.assert_array_equal(row.returns, imagined[row.policy].returns(0.9))
         assert row.length == imagined[row.policy].length.mean()
@@ -394,18 +391,18 @@ def test_a_single_policy_may_come_without_a_name(fitted, imagined):
 def test_several_worlds_are_averaged_and_each_has_its_own_luck(fitted, interrupted):
     pair = replace(fitted, worlds=(fitted.model, interrupted[0].model))
     row = pair.evaluate(POLICIES, episodes=20)[0]
-    parts = [pair.imagine(index, POLICIES, episodes=20)["left"].returns(0.995) for index in range(2)]
+    parts = [pair.imagine(index, Request(POLICIES, episodes=20))["left"].returns(0.995) for index in range(2)]
     np.testing.assert_array_equal(row.returns, np.concatenate(parts))
     assert row.value == pytest.approx(np.mean([part.mean() for part in parts]))
     twins = replace(fitted, worlds=(fitted.model, fitted.model))
-    assert bits(twins.imagine(0, POLICIES, episodes=20)["left"].reward) != bits(
-        twins.imagine(1, POLICIES, episodes=20)["left"].reward
+    assert bits(twins.imagine(0, Request(POLICIES, episodes=20))["left"].reward) != bits(
+        twins.imagine(1, Request(POLICIES, episodes=20))["left"].reward
     )
 
 
 def test_episodes_start_from_logged_observations_none_twice_before_all_once(fitted):
     few = replace(fitted, initial=fitted.initial[:8])
-    first = few.imagine(0, POLICIES, episodes=20)["left"].initial_observations()
+    first = few.imagine(0, Request(POLICIES, episodes=20))["left"].initial_observations()
     _, counts = np.unique(first, axis=0, return_counts=True)
     assert sorted(counts) == [2] * 4 + [3] * 4
     assert {row.tobytes() for row in first} == {row.tobytes() for row in few.initial}
@@ -413,7 +410,7 @@ def test_episodes_start_from_logged_observations_none_twice_before_all_once(fitt
 
 def test_the_same_worlds_can_be_imagined_otherwise(fitted):
     prior = fitted.with_settings(start="prior")
-    first = prior.imagine(0, POLICIES, episodes=20)["left"].initial_observations()
+    first = prior.imagine(0, Request(POLICIES, episodes=20))["left"].initial_observations()
     assert not {row.tobytes() for row in first} & {row.tobytes() for row in fitted.initial}
     steady = fitted.with_settings(sampling="none")
     assert steady.settings.sampling == steady.model.imagination.sampling == "none"

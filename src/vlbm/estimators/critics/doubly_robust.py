@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import Estimate, Estimates
-from vlbm.estimators.base import check_request, named_policies
+from vlbm.estimate import Estimate
+from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
 from vlbm.estimators.critics.fitted import OnLogs
 from vlbm.estimators.critics.fqe import FQE, FQEEvaluator
 from vlbm.estimators.critics.networks import Critic
@@ -28,14 +26,13 @@ from vlbm.estimators.importance.weights import (
 )
 from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.policies.base import Policy
-from vlbm.progress import Progress, silent
-from vlbm.rollout import Actions, Termination
+from vlbm.progress import Progress
 
 Kind = Literal["dr", "wdr"]
 
 
 @dataclass(frozen=True)
-class DoublyRobust:
+class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
     """What a critic says of initial observations, plus its weighted errors along the logged episodes.
 
     - `dr`: unbiased when either the weights or the critic are exact, and as wild as the weights.
@@ -64,90 +61,55 @@ class DoublyRobust:
     def method(self) -> str:
         return self.kind
 
-    def fit(
-        self,
-        episodes: Episodes,
-        *,
-        seed: int = 0,
-        directory: str | Path | None = None,
-        resume: bool = False,
-        progress: Progress = silent,
-    ) -> DoublyRobustEvaluator:
+    def learn(self, episodes: Episodes, run: Run) -> DoublyRobustEvaluator:
         """Find the log-probabilities of the logged actions; critics are trained with the policies."""
-        began = time.monotonic()
         if self.folds > episodes.count:
             raise InputError(f"setting folds={self.folds}: there are only {episodes.count} episodes")
         settings = ImportanceSampling(kind="pdis", clip=self.clip, clone_steps=self.clone_steps)
-        importance = settings.fit(episodes, seed=seed, progress=progress)
+        importance = settings.fit(episodes, seed=run.seed, progress=run.progress)
         return DoublyRobustEvaluator(
             settings=self,
             importance=importance,
-            critic=self.critic.fit(episodes, seed=seed),
-            seed=seed,
-            data={"path": None, "episodes": episodes.count, "steps": episodes.steps},
-            seconds=time.monotonic() - began,
-            method=self.method,
+            critic=self.critic.fit(episodes, seed=run.seed),
+            seed=run.seed,
+            data=described(episodes),
             notes=importance.notes,
         )
 
 
-@dataclass(frozen=True, eq=False)
-class DoublyRobustEvaluator:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DoublyRobustEvaluator(Evaluator):
     """Logged episodes with their log-probabilities, ready for critics and weights."""
 
     settings: DoublyRobust
     importance: ImportanceEvaluator
     critic: FQEEvaluator
-    seed: int
-    data: Mapping[str, Any]
-    seconds: float
-    method: str
-    notes: tuple[str, ...] = ()
+    given: Mapping[str, Critic] | None = None  # critics from outside
 
-    def evaluate(
-        self,
-        policies: Mapping[str, Policy] | Policy,
-        *,
-        discount: float = 0.995,
-        horizon: int | None = None,
-        episodes: int = 50,
-        actions: Actions = "mean",
-        termination: Termination | None = None,
-        seed: int | None = None,
-        progress: Progress = silent,
-        critics: Mapping[str, Critic] | None = None,
-    ) -> Estimates:
-        """The value of every policy when it acts by sampling, over at most `horizon` steps.
+    def with_critics(self, critics: Mapping[str, Critic]) -> DoublyRobustEvaluator:
+        """The same weights, with critics that say what each policy will still earn instead of FQE's."""
+        return replace(self, given=critics)
 
-        `critics` says what each policy will still earn; without it, critics are trained by FQE.
-        `episodes`, `actions` and `termination` are for imagined worlds and change nothing here.
-        """
-        check_request(discount=discount, horizon=horizon, episodes=episodes)
-        logs = self.importance.episodes
-        named = named_policies(policies, logs)
-        seed = self.seed if seed is None else seed
-        began = time.monotonic()
-        steps = int(logs.length.max()) if horizon is None else horizon
+    @property
+    def space(self) -> Episodes:
+        return self.importance.episodes
+
+    def answer(self, request: Request) -> Answer:
+        """The value of every policy when it acts by sampling, over at most `horizon` steps."""
+        logs, named = self.importance.episodes, request.policies
+        discount, seed = request.discount, request.seed
+        steps = int(logs.length.max()) if request.horizon is None else request.horizon
         likelihood = log_probs(named, logs)  # refuses policies without, before anything is trained
-        if critics is None:
-            believed, notes = self._trained(named, discount, steps, seed, progress)
+        if self.given is None:
+            believed, doubts = self._trained(named, discount, steps, seed, request.progress)
         else:
-            believed, notes = _given(named, critics, logs), {}
+            believed, doubts = _given(named, self.given, logs), {}
         rows = []
         for name in named:
             weights = self.importance.weights(likelihood[name], horizon=steps)
             statistic = self._statistic(weights, believed[name], discount=discount, horizon=steps)
-            rows.append(self._estimate(name, weights, statistic, notes.get(name, ()), discount, steps, seed))
-        return Estimates(
-            rows=tuple(rows),
-            method=self.method,
-            seed=seed,
-            discount=discount,
-            settings={**_plain(asdict(self.settings)), "horizon": steps, "actions": "sample"},
-            data=self.data,
-            seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
-            warnings=(*self.notes, *self._cut_off(steps)),
-        )
+            rows.append(self._estimate(name, weights, statistic, doubts.get(name, ()), discount, steps, seed))
+        return Answer(tuple(rows), {"horizon": steps, "actions": "sample"}, tuple(self._cut_off(steps)))
 
     def _trained(
         self, policies: Mapping[str, Policy], discount: float, horizon: int, seed: int, progress: Progress
@@ -274,14 +236,6 @@ def _given(
                 )
         believed[name] = OnLogs(q, v)
     return believed
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON holds them; the critic's own are named after it."""
-    plain = {name: value for name, value in settings.items() if name != "critic"}
-    for name, value in settings["critic"].items():
-        plain[f"critic_{name}"] = list(value) if isinstance(value, tuple) else value
-    return plain
 
 
 def _check_settings(settings: DoublyRobust) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import numpy as np
@@ -14,8 +12,7 @@ from jaxtyping import Float
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import Estimates
-from vlbm.estimators.base import check_request, named_policies
+from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
 from vlbm.estimators.critics.bellman import Problem, Shape
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.fitted import FittedCritics
@@ -23,13 +20,13 @@ from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.temporal_difference import Descent, train
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
-from vlbm.rollout import Actions, Termination
+from vlbm.rollout import Actions
 from vlbm.scaling import Scaler
 from vlbm.training import Schedule
 
 
 @dataclass(frozen=True)
-class FQE:
+class FQE(Estimator["FQEEvaluator"]):
     """Fitted Q evaluation, with all policies trained at once when they are evaluated.
 
     A policy is worth the mean, over logged initial observations, of Q at the action it takes there.
@@ -82,17 +79,8 @@ class FQE:
         )
         return Descent(schedule, self.batch, self.target_rate, self.averaging)
 
-    def fit(
-        self,
-        episodes: Episodes,
-        *,
-        seed: int = 0,
-        directory: str | Path | None = None,
-        resume: bool = False,
-        progress: Progress = silent,
-    ) -> FQEEvaluator:
+    def learn(self, episodes: Episodes, run: Run) -> FQEEvaluator:
         """Keep the data and their scaling; critics belong to policies and are trained with them."""
-        began = time.monotonic()
         if not np.isfinite(episodes.reward).all():
             raise InputError("reward: some are not finite; mend the log first")
         return FQEEvaluator(
@@ -100,65 +88,45 @@ class FQE:
             episodes=episodes,
             scaler=Scaler.fit(episodes.observation),
             action_scaler=None if episodes.discrete else Scaler.fit(episodes.action),
-            seed=seed,
-            data={"path": None, "episodes": episodes.count, "steps": episodes.steps},
-            seconds=time.monotonic() - began,
-            method=self.method,
+            seed=run.seed,
+            data=described(episodes),
             notes=tuple(episodes.notes),
         )
 
 
-@dataclass(frozen=True, eq=False)
-class FQEEvaluator:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FQEEvaluator(Evaluator):
     """Logged episodes, ready for critics to be trained on."""
 
     settings: FQE
     episodes: Episodes
     scaler: Scaler
     action_scaler: Scaler | None
-    seed: int
-    data: Mapping[str, Any]
-    seconds: float
-    method: str
-    notes: tuple[str, ...] = ()
 
-    def evaluate(
-        self,
-        policies: Mapping[str, Policy] | Policy,
-        *,
-        discount: float = 0.995,
-        horizon: int | None = None,
-        episodes: int = 50,
-        actions: Actions = "mean",
-        termination: Termination | None = None,
-        seed: int | None = None,
-        progress: Progress = silent,
-    ) -> Estimates:
-        """The value of every policy, endless without a `horizon`.
+    @property
+    def space(self) -> Episodes:
+        return self.episodes
 
-        `episodes` and `termination` are for imagined worlds and change nothing here.
-        """
-        check_request(discount=discount, horizon=horizon, episodes=episodes)
-        named = named_policies(policies, self.episodes)
-        seed = self.seed if seed is None else seed
-        began = time.monotonic()
+    def answer(self, request: Request) -> Answer:
+        """The value of every policy, endless without a `horizon`."""
         fitted = self.train(
-            named, discount=discount, horizon=horizon, actions=actions, seed=seed, progress=progress
+            request.policies,
+            discount=request.discount,
+            horizon=request.horizon,
+            actions=request.actions,
+            seed=request.seed,
+            progress=request.progress,
         )
-        return Estimates(
-            rows=tuple(
+        settings = self.settings
+        return Answer(
+            tuple(
                 fitted.estimate(
-                    name, interval=self.settings.interval, resamples=self.settings.resamples, seed=seed
+                    name, interval=settings.interval, resamples=settings.resamples, seed=request.seed
                 )
-                for name in named
+                for name in request.policies
             ),
-            method=self.method,
-            seed=seed,
-            discount=discount,
-            settings={**_plain(asdict(self.settings)), "horizon": horizon, "actions": actions},
-            data=self.data,
-            seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
-            warnings=(*self.notes, *self._request_warnings(horizon), *self._interrupted(fitted)),
+            {"horizon": request.horizon, "actions": request.actions},
+            (*self._request_warnings(request.horizon), *self._interrupted(fitted)),
         )
 
     def train(
@@ -242,10 +210,6 @@ class FQEEvaluator:
             f"no logged episode is as long as the horizon of {horizon}: from step {longest} on values are "
             "guessed"
         ]
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _check_settings(settings: FQE) -> None:

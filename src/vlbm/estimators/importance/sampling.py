@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import Estimate, Estimates
-from vlbm.estimators.base import check_request, named_policies
+from vlbm.estimate import Estimate
+from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
 from vlbm.estimators.importance.behaviour import BehaviourCloning
 from vlbm.estimators.importance.likelihood import behaviour_log_probs, log_probs
 from vlbm.estimators.importance.weights import (
@@ -26,9 +23,6 @@ from vlbm.estimators.importance.weights import (
     weight_warnings,
 )
 from vlbm.estimators.intervals import Interval, Quotients, bernstein, bootstrap, spread_over
-from vlbm.policies.base import Policy
-from vlbm.progress import Progress, silent
-from vlbm.rollout import Actions, Termination
 
 Kind = Literal["is", "wis", "pdis", "wpdis"]
 IntervalKind = Literal["bca", "percentile", "bernstein"]
@@ -37,7 +31,7 @@ PER_DECISION = ("pdis", "wpdis")
 
 
 @dataclass(frozen=True)
-class ImportanceSampling:
+class ImportanceSampling(Estimator["ImportanceEvaluator"]):
     """The importance family, which needs random policies with log-probabilities.
 
     - `is`: every return times the weight of its episode. `pdis`: every reward times the weight of the
@@ -65,24 +59,14 @@ class ImportanceSampling:
     def method(self) -> str:
         return self.kind
 
-    def fit(
-        self,
-        episodes: Episodes,
-        *,
-        seed: int = 0,
-        directory: str | Path | None = None,
-        resume: bool = False,
-        progress: Progress = silent,
-    ) -> ImportanceEvaluator:
-        """Check the logged log-probabilities, or clone the behaviour policy where there are none.
-
-        Nothing takes long enough to be kept in a directory or resumed.
-        """
-        began = time.monotonic()
+    def learn(self, episodes: Episodes, run: Run) -> ImportanceEvaluator:
+        """Check the logged log-probabilities, or clone the behaviour policy where there are none."""
         notes = list(episodes.notes)
         if episodes.log_prob is None:
             cloning = BehaviourCloning(steps=self.clone_steps)
-            clone = cloning.fit(episodes, seed=seed, progress=progress.titled("cloning the behaviour policy"))
+            clone = cloning.fit(
+                episodes, seed=run.seed, progress=run.progress.titled("cloning the behaviour policy")
+            )
             log_prob = clone.log_prob
             notes.append(clone.note)
         else:
@@ -91,65 +75,36 @@ class ImportanceSampling:
             settings=self,
             episodes=episodes,
             log_prob=log_prob,
-            seed=seed,
-            data={"path": None, "episodes": episodes.count, "steps": episodes.steps},
-            seconds=time.monotonic() - began,
-            method=self.method,
+            seed=run.seed,
+            data=described(episodes),
             notes=tuple(notes),
         )
 
 
-@dataclass(frozen=True, eq=False)
-class ImportanceEvaluator:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ImportanceEvaluator(Evaluator):
     """Logged episodes with the log-probabilities of their actions, ready to be weighed."""
 
     settings: ImportanceSampling
     episodes: Episodes
     log_prob: Float[np.ndarray, " steps"]
-    seed: int
-    data: Mapping[str, Any]
-    seconds: float
-    method: str
-    notes: tuple[str, ...] = ()
 
-    def evaluate(
-        self,
-        policies: Mapping[str, Policy] | Policy,
-        *,
-        discount: float = 0.995,
-        horizon: int | None = None,
-        episodes: int = 50,
-        actions: Actions = "mean",
-        termination: Termination | None = None,
-        seed: int | None = None,
-        progress: Progress = silent,
-    ) -> Estimates:
-        """The value of every policy when it acts by sampling, over at most `horizon` logged steps.
+    @property
+    def space(self) -> Episodes:
+        return self.episodes
 
-        `episodes`, `actions` and `termination` are for imagined worlds and change nothing here.
-        """
-        check_request(discount=discount, horizon=horizon, episodes=episodes)
-        named = named_policies(policies, self.episodes)
-        seed = self.seed if seed is None else seed
-        began = time.monotonic()
-        likelihood = log_probs(named, self.episodes)
-        reward = self._discounted(discount, horizon)
+    def answer(self, request: Request) -> Answer:
+        """The value of every policy when it acts by sampling, over at most `horizon` logged steps."""
+        likelihood = log_probs(request.policies, self.episodes)
+        reward = self._discounted(request.discount, request.horizon)
         rows = []
-        with progress.task(total=len(named)) as report:
-            for name in named:
-                weights = self.weights(likelihood[name], horizon=horizon)
-                rows.append(self._estimate(name, weights, reward, seed))
+        with request.progress.task(total=len(request.policies)) as report:
+            for name in request.policies:
+                weights = self.weights(likelihood[name], horizon=request.horizon)
+                rows.append(self._estimate(name, weights, reward, request.seed))
                 report(len(rows), None)
-        return Estimates(
-            rows=tuple(rows),
-            method=self.method,
-            seed=seed,
-            discount=discount,
-            settings={**asdict(self.settings), "horizon": reward.shape[1], "actions": "sample"},
-            data=self.data,
-            seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
-            warnings=(*self.notes, *self._cut_off(horizon)),
-        )
+        circumstances = {"horizon": reward.shape[1], "actions": "sample"}
+        return Answer(tuple(rows), circumstances, tuple(self._cut_off(request.horizon)))
 
     def weights(self, log_prob: Float[np.ndarray, " steps"], *, horizon: int | None = None) -> Weights:
         """Weights for a policy that gives the logged actions these log-probabilities."""

@@ -34,7 +34,10 @@ class AutoRegressive(TransitionSettings):
         if self.member_weight < 0:
             raise InputError(f"setting member_weight={self.member_weight}: must not be negative")
 
-    def assemble(self, sizes: Sizes, *, random: np.random.Generator, **fields: Any) -> AutoRegressiveModel:
+    def assemble(
+        self, *, observations: int, actions: int, end_rate: float, random: np.random.Generator, **fields: Any
+    ) -> AutoRegressiveModel:
+        sizes = Sizes(observations, actions, end_rate)
         members = [
             MaskedNetwork(
                 sizes,

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import Estimates, from_returns
-from vlbm.estimators.base import check_request
+from vlbm.estimate import from_returns
+from vlbm.estimators.base import Answer, Evaluator, Request, plain
 from vlbm.models.base import World
-from vlbm.policies.base import Policy
-from vlbm.progress import Progress, silent
-from vlbm.rollout import Actions, Termination, rollout
+from vlbm.rollout import rollout
 from vlbm.storage import load_tree, read_information, save_tree, write_text
 from vlbm.training import History
 from vlbm.version import VERSION
@@ -28,139 +25,67 @@ from vlbm.version import VERSION
 MODEL_FILE = "model.safetensors"
 
 
-class WorldSettings(Protocol):
-    """What the settings of a world model must offer to be fitted and saved."""
+class WorldSpace(NamedTuple):
+    """What policies see and do in a learnt world."""
 
-    method: str
-    models: int
-    held_out: float
-    start: str
-
-    def train_world(
-        self,
-        training: Episodes,
-        held_out: Episodes,
-        *,
-        key: PRNGKeyArray,
-        checkpoint: Path | None,
-        resume: bool,
-        identity: dict[str, Any],
-        progress: Progress,
-    ) -> tuple[Any, History]: ...
-
-    def empty_world(self, shape: Mapping[str, Any]) -> Any: ...
-
-    def world_shape(self, world: Any) -> dict[str, Any]: ...
+    observation_size: int
+    action_size: int
+    discrete: bool
 
 
-@dataclass(frozen=True, eq=False)
-class WorldEvaluator:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WorldEvaluator(Evaluator):
     """Fitted worlds, ready to evaluate any policy."""
 
-    settings: Any
     worlds: tuple[World, ...]
     initial: Float[np.ndarray, "starts obs"]  # logged initial observations
     horizon: int  # the longest logged episode
-    seed: int
-    data: Mapping[str, Any]
     histories: tuple[History, ...]
-    seconds: float
-    method: str = "vlbm"
-    notes: tuple[str, ...] = ()
 
     @property
     def model(self) -> World:
         """The first world (the only one, unless several were asked for)."""
         return self.worlds[0]
 
-    def evaluate(
-        self,
-        policies: Mapping[str, Policy] | Policy,
-        *,
-        discount: float = 0.995,
-        horizon: int | None = None,
-        episodes: int = 50,
-        actions: Actions = "mean",
-        termination: Termination | None = None,
-        seed: int | None = None,
-        progress: Progress = silent,
-    ) -> Estimates:
-        """The value of every policy, from `episodes` imagined episodes of each in every world."""
-        from vlbm.policies import check_fit
-
-        check_request(discount=discount, horizon=horizon, episodes=episodes)
-        named = policies if isinstance(policies, Mapping) else {"policy": policies}
-        if not named:
-            raise InputError("no policies were given")
-        world = self.worlds[0]
-        check_fit(
-            named,
-            observation_size=world.observation.mean.shape[0],
-            action_size=world.action.mean.shape[0],
-            discrete=world.choices is not None,
+    @property
+    def space(self) -> WorldSpace:
+        world = self.model
+        return WorldSpace(
+            world.observation.mean.shape[0], world.action.mean.shape[0], world.choices is not None
         )
-        began = time.monotonic()
-        parts = [
-            self.imagine(
-                index,
-                named,
-                horizon=horizon,
-                episodes=episodes,
-                actions=actions,
-                termination=termination,
-                seed=seed,
-                progress=progress,
-            )
-            for index in range(len(self.worlds))
-        ]
+
+    def answer(self, request: Request) -> Answer:
+        """The returns of `episodes` imagined episodes of every policy in every world."""
+        parts = [self.imagine(index, request) for index in range(len(self.worlds))]
         rows = tuple(
             from_returns(
                 name,
-                [part[name].returns(discount) for part in parts],
+                [part[name].returns(request.discount) for part in parts],
                 length=float(np.mean([part[name].length.mean() for part in parts])),
             )
-            for name in named
+            for name in request.policies
         )
-        return Estimates(
-            rows=rows,
-            method=self.method,
-            seed=self.seed if seed is None else seed,
-            discount=discount,
-            settings={
-                **_plain(asdict(self.settings)),
-                "horizon": horizon or self.horizon,
-                "episodes": episodes,
-                "actions": actions,
+        return Answer(
+            rows,
+            {
+                "horizon": request.horizon or self.horizon,
+                "episodes": request.episodes,
+                "actions": request.actions,
             },
-            data=self.data,
-            seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
-            warnings=self.notes,
         )
 
-    def imagine(
-        self,
-        index: int,
-        policies: Mapping[str, Policy],
-        *,
-        horizon: int | None = None,
-        episodes: int = 50,
-        actions: Actions = "mean",
-        termination: Termination | None = None,
-        seed: int | None = None,
-        progress: Progress = silent,
-    ) -> dict[str, Episodes]:
+    def imagine(self, index: int, request: Request) -> dict[str, Episodes]:
         """Imagined episodes of every policy in one of the worlds."""
-        seed = self.seed if seed is None else seed
         return rollout(
             self.worlds[index].pruned(),
-            policies,
-            start=self._starts(episodes, seed) if self.settings.start == "logged" else None,
-            episodes=episodes,
-            horizon=horizon or self.horizon,
-            actions=actions,
-            termination=termination,
-            key=jax.random.fold_in(jax.random.key(seed), index),
-            progress=progress,
+            request.policies,
+            start=self._starts(request.episodes, request.seed) if self.settings.start == "logged" else None,
+            episodes=request.episodes,
+            horizon=request.horizon or self.horizon,
+            actions=request.actions,
+            termination=request.termination,
+            key=jax.random.fold_in(jax.random.key(request.seed), index),
+            progress=request.progress,
         )
 
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
@@ -179,7 +104,7 @@ class WorldEvaluator:
         information = {
             "method": self.method,
             "version": VERSION,
-            "settings": _plain(asdict(self.settings)),
+            "settings": plain(asdict(self.settings)),
             "shape": self.settings.world_shape(self.worlds[0]),
             "models": len(self.worlds),
             "starts": len(self.initial),
@@ -216,7 +141,6 @@ class WorldEvaluator:
             data=information["data"],
             histories=tuple(History(**history) for history in information["histories"]),
             seconds=information["seconds"],
-            method=information["method"],
             notes=tuple(information["notes"]),
         )
 
@@ -226,67 +150,6 @@ class WorldEvaluator:
         rounds = -(-episodes // len(self.initial))
         order = np.concatenate([generator.permutation(len(self.initial)) for _ in range(rounds)])
         return self.initial[order[:episodes]]
-
-
-def fit_worlds(
-    settings: Any,
-    episodes: Episodes,
-    *,
-    seed: int,
-    directory: Path | None,
-    resume: bool,
-    progress: Progress,
-) -> WorldEvaluator:
-    """Train as many worlds as asked for, each from its own seed and with its own held-out episodes."""
-    check_enough(episodes)
-    began = time.monotonic()
-    worlds, histories, notes = [], [], list(episodes.notes)
-    data = {"path": None, "episodes": episodes.count, "steps": episodes.steps}
-    identity = {"settings": _plain(asdict(settings)), "data": episodes.fingerprint(), "seed": seed}
-    for index in range(settings.models):
-        training, held_out = episodes.split(settings.held_out, seed=seed + index)
-        checkpoint = None if directory is None else directory / f"checkpoint_{index}.safetensors"
-        title = "training" if settings.models == 1 else f"training {index + 1}/{settings.models}"
-        world, history = settings.train_world(
-            training,
-            held_out,
-            key=jax.random.fold_in(jax.random.key(seed), index),
-            checkpoint=checkpoint,
-            resume=resume,
-            identity={**identity, "model": index},
-            progress=progress.titled(title),
-        )
-        worlds.append(world)
-        histories.append(history)
-        if history.interrupted:
-            notes.append(
-                f"training was interrupted; the best model so far is used (model {index + 1} of "
-                f"{settings.models}, step {history.best_step} of {settings.steps})"
-            )
-            break
-    return WorldEvaluator(
-        settings=settings,
-        worlds=tuple(worlds),
-        initial=episodes.initial_observations(),
-        horizon=int(episodes.length.max()),
-        seed=seed,
-        data=data,
-        histories=tuple(histories),
-        seconds=time.monotonic() - began,
-        method=settings.method,
-        notes=tuple(notes),
-    )
-
-
-def check_enough(episodes: Episodes) -> None:
-    """Refuse data that no model of the dynamics can be learnt from and validated on."""
-    if episodes.count < 2:
-        raise InputError("episodes: there is only 1, and validation needs one to hold out; give at least 2")
-    if episodes.length.max() < 2:
-        raise InputError(
-            "episodes: every one has a single step, so there are no dynamics to learn; check the episode "
-            "ids or ends (a world model needs steps that follow each other)"
-        )
 
 
 def settings_from(settings_type: type, values: Mapping[str, Any]) -> Any:
@@ -300,8 +163,3 @@ def settings_from(settings_type: type, values: Mapping[str, Any]) -> Any:
     return settings_type(
         **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     )
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON keeps them, so that a saved and a fresh copy compare equal."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -28,7 +28,10 @@ class FeedForward(TransitionSettings):
             sampling=self.sampling, clip_margin=self.clip_margin, ensemble=self.ensemble
         )
 
-    def assemble(self, sizes: Sizes, *, random: np.random.Generator, **fields: Any) -> FeedForwardModel:
+    def assemble(
+        self, *, observations: int, actions: int, end_rate: float, random: np.random.Generator, **fields: Any
+    ) -> FeedForwardModel:
+        sizes = Sizes(observations, actions, end_rate)
         members = [
             FeedForwardNetwork(sizes, units=self.units, scale_floor=self.scale_floor, random=random)
             for _ in range(self.members)

@@ -1,0 +1,213 @@
+"""What the settings of all world models share: how such a model is shaped, scaled and trained."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from vlbm.episodes import Episodes
+from vlbm.errors import InputError
+from vlbm.estimators.base import Estimator, Run, described, plain
+from vlbm.estimators.worlds.evaluator import WorldEvaluator
+from vlbm.estimators.worlds.validation import open_loop_validation
+from vlbm.models.base import Imagination, World
+from vlbm.progress import Progress
+from vlbm.scaling import Scaler
+from vlbm.training import Evaluated, History, Schedule, minimise
+from vlbm.windows import WindowSource, action_vectors
+
+
+class WorldSettings(Estimator[WorldEvaluator]):
+    """Settings of a world model; subclasses are frozen dataclasses with these fields among others."""
+
+    standardise_actions: bool
+    steps: int
+    learning_rate: float
+    warm_up: int
+    decay: Literal["cosine", "exponential"]
+    decay_rate: float
+    clip: float | None
+    weight_decay: float
+    held_out: float
+    validate_every: int
+    models: int
+
+    @property
+    @abstractmethod
+    def imagination(self) -> Imagination:
+        """How a fitted world imagines."""
+
+    @abstractmethod
+    def assemble(
+        self, *, observations: int, actions: int, end_rate: float, random: np.random.Generator, **fields: Any
+    ) -> Any:
+        """An untrained model; `fields` are what all worlds hold."""
+
+    @abstractmethod
+    def loss(self, model: Any, source: WindowSource, *, steps: int, key: PRNGKeyArray) -> Evaluated:
+        """The loss on a batch drawn from the source; `steps` are those of the longest episode."""
+
+    @staticmethod
+    @abstractmethod
+    def ends(world: Any) -> bool:
+        """Whether the model ends episodes."""
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            warm_up=self.warm_up,
+            decay=self.decay,
+            decay_rate=self.decay_rate,
+            clip=self.clip,
+            weight_decay=self.weight_decay,
+            validate_every=self.validate_every,
+        )
+
+    def learn(self, episodes: Episodes, run: Run) -> WorldEvaluator:
+        """Train as many worlds as asked for, each from its own seed and with its own held-out episodes."""
+        check_enough(episodes)
+        worlds, histories, notes = [], [], list(episodes.notes)
+        settings: Any = self  # a dataclass, as every subclass is
+        identity = {"settings": plain(asdict(settings)), "data": episodes.fingerprint(), "seed": run.seed}
+        for index in range(self.models):
+            training, held_out = episodes.split(self.held_out, seed=run.seed + index)
+            title = "training" if self.models == 1 else f"training {index + 1}/{self.models}"
+            world, history = self.train_world(
+                training,
+                held_out,
+                key=jax.random.fold_in(jax.random.key(run.seed), index),
+                checkpoint=run.directory and run.directory / f"checkpoint_{index}.safetensors",
+                resume=run.resume,
+                identity={**identity, "model": index},
+                progress=run.progress.titled(title),
+            )
+            worlds.append(world)
+            histories.append(history)
+            if history.interrupted:
+                notes.append(
+                    f"training was interrupted; the best model so far is used (model {index + 1} of "
+                    f"{self.models}, step {history.best_step} of {self.steps})"
+                )
+                break
+        return WorldEvaluator(
+            settings=self,
+            worlds=tuple(worlds),
+            initial=episodes.initial_observations(),
+            horizon=int(episodes.length.max()),
+            seed=run.seed,
+            data=described(episodes),
+            histories=tuple(histories),
+            notes=tuple(notes),
+        )
+
+    def train_world(
+        self,
+        training: Episodes,
+        held_out: Episodes,
+        *,
+        key: PRNGKeyArray,
+        checkpoint: Path | None,
+        resume: bool,
+        identity: dict[str, Any],
+        progress: Progress,
+    ) -> tuple[Any, History]:
+        """One world, the best of its course by open-loop error on the episodes held out."""
+        world_key, step_key = jax.random.split(key)
+        longest = int(training.length.max())
+
+        def evaluate(model: World, source: WindowSource, key: PRNGKeyArray) -> Evaluated:
+            return self.loss(model, source, steps=longest, key=key)
+
+        return minimise(
+            evaluate,
+            self.make_world(training, key=world_key),
+            WindowSource.of(training),
+            schedule=self.schedule,
+            validate=open_loop_validation(held_out, self.imagination),
+            key=step_key,
+            checkpoint=checkpoint,
+            resume=resume,
+            identity=identity,
+            progress=progress,
+        )
+
+    def make_world(self, episodes: Episodes, *, key: PRNGKeyArray) -> Any:
+        """An untrained model, scaled to the data."""
+        scales_actions = self.standardise_actions and not episodes.discrete
+        return self.assemble(
+            observations=episodes.observation_size,
+            actions=episodes.action_size,
+            # Where no logged episode was ended by the system, the model ends none either.
+            end_rate=min(float(episodes.terminated.sum() / episodes.steps), 0.5),
+            random=np.random.default_rng(np.asarray(jax.random.key_data(key))),
+            action=Scaler.fit(action_vectors(episodes))
+            if scales_actions
+            else Scaler.identity(episodes.action_size),
+            choices=episodes.choices,
+            imagination=self.imagination,
+            **self.scaled_to(episodes),
+        )
+
+    def scaled_to(self, episodes: Episodes) -> dict[str, Scaler]:
+        """The scalers of what the model predicts."""
+        return {
+            "observation": Scaler.fit(episodes.observation),
+            "reward": Scaler.fit(episodes.reward[:, None]),
+        }
+
+    def empty_world(self, shape: Mapping[str, Any]) -> Any:
+        """A model of the right shape to load weights into; `shape` is what `world_shape` gave."""
+        return self.assemble(
+            observations=shape["observations"],
+            actions=shape["actions"],
+            end_rate=0.5 if shape["ends"] else 0.0,
+            random=np.random.default_rng(0),
+            action=Scaler.identity(shape["actions"]),
+            choices=shape["choices"],
+            imagination=self.imagination,
+            **self.unscaled(shape["observations"]),
+        )
+
+    def unscaled(self, observations: int) -> dict[str, Scaler]:
+        """Scalers of the same shapes that change nothing."""
+        return {"observation": Scaler.identity(observations), "reward": Scaler.identity(1)}
+
+    @classmethod
+    def world_shape(cls, world: Any) -> dict[str, Any]:
+        return {
+            "observations": world.observation.mean.shape[0],
+            "actions": world.action.mean.shape[0],
+            "choices": world.choices,
+            "ends": cls.ends(world),
+        }
+
+
+def check_enough(episodes: Episodes) -> None:
+    """Refuse data that no model of the dynamics can be learnt from and validated on."""
+    if episodes.count < 2:
+        raise InputError("episodes: there is only 1, and validation needs one to hold out; give at least 2")
+    if episodes.length.max() < 2:
+        raise InputError(
+            "episodes: every one has a single step, so there are no dynamics to learn; check the episode "
+            "ids or ends (a world model needs steps that follow each other)"
+        )
+
+
+def check_training(settings: Any, counts: tuple[str, ...]) -> None:
+    """Refuse settings that no world can be trained with; `counts` must be at least 1."""
+    for name in (*counts, "batch", "steps", "validate_every", "models"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
+    if not 0 < settings.held_out < 1:
+        raise InputError(f"setting held_out={settings.held_out}: must lie between 0 and 1")
+    if not settings.learning_rate > 0 or not np.isfinite(settings.learning_rate):
+        raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
