@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -88,6 +89,61 @@ def test_what_is_finished_is_handed_over_after_every_method():
     assert seen == [["right"], ["right", "reversed"]]
 
 
+@dataclass(frozen=True)
+class Counted(Oracle):
+    """An oracle that counts how often it was asked, and is interrupted when told so."""
+
+    # Not fields: they are no settings.
+    asked: ClassVar[list[int]] = []
+    interrupted_at: ClassVar[int | None] = None
+
+    def evaluate(self, policies, *, seed=0, **options):
+        self.asked.append(seed)
+        found = super().evaluate(policies, seed=seed, **options)
+        return replace(found, interrupted=seed == self.interrupted_at)
+
+
+def kept(tmp_path, asked, *, interrupted_at=None, values=(0.0, 1.0, 4.0), **options) -> Comparison:
+    Counted.asked, Counted.interrupted_at = asked, interrupted_at
+    estimators = {"right": Counted(values)}
+    return compare(linear_logs(), POLICIES, estimators, seeds=(0, 1, 2), directory=tmp_path, **options)
+
+
+def test_what_was_finished_is_not_made_again(tmp_path):
+    first = kept(tmp_path, [])
+    asked: list[int] = []
+    again = kept(tmp_path, asked, resume=True)
+    assert asked == []
+    assert again.to_json() == first.to_json()
+    for before, after in zip(first.estimates["right"], again.estimates["right"], strict=True):
+        for row, other in zip(before, after, strict=True):
+            np.testing.assert_array_equal(row.returns, other.returns)
+
+
+def test_an_interrupted_comparison_keeps_its_finished_seeds_and_goes_on_with_the_rest(tmp_path):
+    stopped = kept(tmp_path, [], interrupted_at=1)
+    assert [found.seed for found in stopped.estimates["right"]] == [0]
+    assert stopped.failures == {"right": "interrupted; 1 of 3 seeds were finished"}
+    asked: list[int] = []
+    whole = kept(tmp_path, asked, resume=True)
+    assert asked == [1, 2]
+    assert [found.seed for found in whole.estimates["right"]] == [0, 1, 2]
+
+
+def test_an_interruption_before_anything_is_finished_is_passed_on(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        kept(tmp_path, [], interrupted_at=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"), [({"discount": 0.9}, "discount"), ({"values": (4.0, 1.0, 0.0)}, "values")]
+)
+def test_estimates_of_another_comparison_are_not_taken(tmp_path, changes, words):
+    kept(tmp_path, [])
+    with pytest.raises(InputError, match=rf"right-0\.safetensors: cannot resume.*other {words};"):
+        kept(tmp_path, [], resume=True, **changes)
+
+
 def test_the_tables_name_every_policy_method_and_failure(capsys):
     from rich.console import Console
 
@@ -129,6 +185,8 @@ def test_a_task_name_stands_for_data_policies_and_truth(tmp_path, capsys):
         ),
         (["pendulum", "--methods", "is", "--set", "is.clop=2"], "did you mean 'clip'"),
         (["pendulum", "--seeds", "0"], "--seeds 0: must be at least 1"),
+        (["pendulum", "--resume"], "--resume needs --save DIR"),
+        (["pendulum", "--like-d4rl"], "only dope/ tasks have files"),
         (["pendulums"], "unknown task 'pendulums'; did you mean pendulum"),
     ],
 )

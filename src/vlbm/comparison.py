@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,11 +14,11 @@ from jaxtyping import Float
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimates
-from vlbm.estimators.base import Estimator
+from vlbm.estimators.base import Estimator, plain
 from vlbm.metrics import absolute_error, rank_correlation, regret
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
-from vlbm.storage import write_text
+from vlbm.storage import check_identity, read_information, write_text
 from vlbm.version import VERSION
 
 
@@ -99,6 +99,47 @@ class Comparison:
         write_text(Path(path), json.dumps(self.to_json(), indent=2) + "\n")
 
 
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What every method is asked, and where its answers are kept."""
+
+    episodes: Episodes
+    policies: Mapping[str, Policy]
+    discount: float
+    horizon: int | None
+    actions: Literal["mean", "sample"]
+    data: str  # fingerprint of the episodes
+    directory: Path | None
+    resume: bool
+    progress: Progress
+
+    def estimates(self, method: str, estimator: Estimator, seed: int) -> Estimates:
+        """Those of an earlier run, if there are any and they may be taken; else fitted and evaluated now."""
+        place = None if self.directory is None else self.directory / f"{method}-{seed}"
+        file = None if place is None else place.with_suffix(".safetensors")
+        asked: dict[str, Any] = {"discount": self.discount, "horizon": self.horizon, "actions": self.actions}
+        settings: Any = estimator  # a dataclass, as all estimators are
+        identity = {
+            "settings": plain(asdict(settings)),
+            "data": self.data,
+            "policies": list(self.policies),
+            **asked,
+        }
+        if self.resume and file is not None and file.is_file():
+            check_identity(file, read_information(file)["identity"], identity)
+            return Estimates.load(file)
+        titled = self.progress.titled
+        evaluator = estimator.fit(
+            self.episodes, seed=seed, directory=place, resume=self.resume, progress=titled(method)
+        )
+        found = evaluator.evaluate(
+            self.policies, seed=seed, progress=titled(f"{method}: evaluating"), **asked
+        )
+        if file is not None and not found.interrupted:
+            found.save(file, identity=identity)
+        return found
+
+
 def compare(
     episodes: Episodes,
     policies: Mapping[str, Policy],
@@ -110,14 +151,17 @@ def compare(
     actions: Literal["mean", "sample"] = "mean",
     truth: Mapping[str, float] | None = None,
     task: str | None = None,
+    directory: Path | None = None,
+    resume: bool = False,
     progress: Progress = silent,
     finished: Callable[[Comparison], None] | None = None,
 ) -> Comparison:
     """Fit and evaluate every estimator with every seed.
 
     A method that cannot be used on these data or policies is left out and the reason kept; if none
-    can, the first reason is raised. `finished` is called after every method, so that an interrupted
-    comparison loses only the method it was at.
+    can, the first reason is raised. `finished` is called after every method. With a directory, every
+    finished estimate is kept there, and with `resume` taken from there instead of being made again;
+    Ctrl-C ends the comparison with what is finished.
     """
     if not estimators:
         raise InputError("no methods were given")
@@ -127,24 +171,25 @@ def compare(
     def so_far() -> Comparison:
         return Comparison(tuple(policies), dict(done), dict(failures), truth, task)
 
+    data = episodes.fingerprint() if directory is not None else ""
+    job = Job(episodes, policies, discount, horizon, actions, data, directory, resume, progress)
     for method, estimator in estimators.items():
+        found: list[Estimates] = []
         try:
-            found = []
             for seed in seeds:
-                evaluator = estimator.fit(episodes, seed=seed, progress=progress.titled(method))
-                found.append(
-                    evaluator.evaluate(
-                        policies,
-                        discount=discount,
-                        horizon=horizon,
-                        actions=actions,
-                        seed=seed,
-                        progress=progress.titled(f"{method}: evaluating"),
-                    )
-                )
+                found.append(job.estimates(method, estimator, seed))
+                if found[-1].interrupted:
+                    raise KeyboardInterrupt
         except InputError as error:
             failures[method] = str(error)
             continue
+        except KeyboardInterrupt:
+            kept = tuple(part for part in found if not part.interrupted)
+            if not done and not kept:
+                raise
+            failures[method] = f"interrupted; {len(kept)} of {len(seeds)} seeds were finished"
+            done |= {method: kept} if kept else {}
+            break
         done[method] = tuple(found)
         if finished is not None:
             finished(so_far())

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Float
 
-from vlbm.storage import write_text
+from vlbm.storage import load_tree, read_information, save_tree, write_text
 from vlbm.version import VERSION
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -99,6 +99,7 @@ class Estimates(Sequence[Estimate]):
     data: Mapping[str, Any]  # path, episodes, steps
     seconds: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    interrupted: bool = False  # True if Ctrl-C cut the training short
 
     @overload
     def __getitem__(self, index: int) -> Estimate: ...
@@ -156,6 +157,33 @@ class Estimates(Sequence[Estimate]):
 
     def save_json(self, path: str | Path) -> None:
         write_text(Path(path), json.dumps(self.to_json(), indent=2) + "\n")
+
+    def save(self, path: Path, *, identity: Mapping[str, Any]) -> None:
+        """Everything, the returns included; `identity` says what the estimates belong to."""
+        information = {**self.to_json(), "identity": dict(identity), "interrupted": self.interrupted}
+        information["returns"] = [len(row.returns) for row in self.rows]
+        save_tree(path, [np.asarray(row.returns, np.float64) for row in self.rows], information=information)
+
+    @classmethod
+    def load(cls, path: Path) -> Estimates:
+        information = read_information(path)
+        returns = load_tree(path, [np.zeros(count) for count in information["returns"]])
+        rows = tuple(
+            Estimate(
+                returns=found,
+                warnings=tuple(row["warnings"]),
+                details=row.get("details", {}),
+                **{
+                    name: row[name]
+                    for name in ("policy", "value", "standard_error", "lower", "upper", "length")
+                },
+            )
+            for row, found in zip(information["policies"], returns, strict=True)
+        )
+        kept = ("method", "seed", "discount", "settings", "data", "seconds", "interrupted")
+        return cls(
+            rows, warnings=tuple(information["warnings"]), **{name: information[name] for name in kept}
+        )
 
     def report(self, path: str | Path, truth: Mapping[str, float] | None = None) -> None:
         """Write one self-contained HTML page."""

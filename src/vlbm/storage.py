@@ -90,6 +90,29 @@ def load_tree(path: Path, like: Tree) -> Tree:
     return eqx.combine(jax.tree.unflatten(structure, values), like)
 
 
+def check_identity(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse to go on from what was made with other settings, data or luck."""
+    differing = _differences(saved, wanted)
+    if differing:
+        raise InputError(
+            f"{path}: cannot resume, it was made with other {', '.join(differing)}; "
+            "give the same settings, data and seed, or start without --resume"
+        )
+
+
+def _differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """Names that differ; of groups of settings, the settings themselves."""
+    names: list[str] = []
+    for name in sorted(wanted.keys() | saved.keys()):
+        before, now = saved.get(name), wanted.get(name)
+        if before == now:
+            continue
+        groups = isinstance(before, dict) and isinstance(now, dict)
+        inner = _differences(before, now) if groups else [name]  # type: ignore[arg-type]
+        names += [part for part in inner if part not in names]
+    return names
+
+
 def _named(tree: Any) -> dict[str, Any]:
     paths, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array_like))
     return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf) for path, leaf in paths}

@@ -16,9 +16,9 @@ import optax
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
 from vlbm.compilation import keep_programs
-from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.errors import TrainingDivergedError
 from vlbm.progress import Progress, silent
-from vlbm.storage import load_tree, read_information, save_tree
+from vlbm.storage import check_identity, load_tree, read_information, save_tree
 
 Model = TypeVar("Model")
 
@@ -120,7 +120,7 @@ def minimise(
     identity = {**(identity or {}), "schedule": asdict(schedule)}
     if resume and checkpoint is not None and checkpoint.is_file():
         saved = read_information(checkpoint)
-        _check_identity(checkpoint, saved["identity"], identity)
+        check_identity(checkpoint, saved["identity"], identity)
         restored = load_tree(checkpoint, Checkpoint(model, best, optimiser_state))
         model, best, optimiser_state = (jax.tree.map(_on_device, part) for part in restored)
         history, first = History(**saved["history"]), saved["step"]
@@ -194,28 +194,6 @@ def _check_finite(terms: dict[str, float], step: int, schedule: Schedule) -> Non
             f"training diverged at step {step}: {', '.join(broken)} is no longer a number; "
             f"lower learning_rate (now {schedule.learning_rate:g}) or clip (now {schedule.clip})"
         )
-
-
-def _check_identity(checkpoint: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
-    differing = _differences(saved, wanted)
-    if differing:
-        raise InputError(
-            f"{checkpoint}: cannot resume, the checkpoint was made with other {', '.join(differing)}; "
-            "give the same settings, data and seed, or start without --resume"
-        )
-
-
-def _differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """Names that differ; of groups of settings, the settings themselves."""
-    names: list[str] = []
-    for name in sorted(wanted.keys() | saved.keys()):
-        before, now = saved.get(name), wanted.get(name)
-        if before == now:
-            continue
-        groups = isinstance(before, dict) and isinstance(now, dict)
-        inner = _differences(before, now) if groups else [name]  # type: ignore[arg-type]
-        names += [part for part in inner if part not in names]
-    return names
 
 
 def _weights(tree: Any) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from dope_files import write_policies
 
+from test_cli import run
 from vlbm.errors import InputError
 from vlbm.policies.dope import read_dope
 from vlbm.suites import dope
@@ -104,3 +107,13 @@ def test_what_cannot_be_regenerated_says_so(policies, tmp_path):
         dope.regenerate("dope/walker2d-medium", policies=policies, steps=10, seed=0)
     with pytest.raises(InputError, match="steps=0"):
         dope.regenerate("dope/hopper-medium", policies=policies, steps=0, seed=0)
+
+
+def test_a_comparison_on_a_look_alike_says_so(policies, tmp_path, capsys):
+    target = tmp_path / "out.json"
+    options = ("--like-d4rl", "--policies", policies, "--steps", 3000, "--methods", "wpdis", "--quiet")
+    assert run("compare", "dope/hopper-medium", *options, "--json", target) == 0
+    assert "dope/hopper-medium (regenerated)" in capsys.readouterr().out
+    result = json.loads(target.read_text())
+    assert result["task"] == "dope/hopper-medium (regenerated)"
+    assert result["methods"]["wpdis"]["estimates"][0]["warnings"][0].startswith("regenerated: ")

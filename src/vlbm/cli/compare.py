@@ -12,6 +12,7 @@ from vlbm.cli.common import (
     Choices,
     Column,
     Quiet,
+    Resume,
     Seed,
     check_before_fitting,
     check_writable,
@@ -42,9 +43,27 @@ def compare(
     horizon: Annotated[int | None, typer.Option(help="Steps of an episode.")] = None,
     actions: Annotated[Actions, typer.Option(help="Policies act by their mean, or sample.")] = Actions.mean,
     steps: Annotated[
-        int | None, typer.Option(help="For tasks of the gym suite: how many logged steps.")
+        int | None, typer.Option(help="For tasks whose data are simulated: how many logged steps.")
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="For dope/ tasks: D4RL's file, a directory of them, or minari:ID."),
+    ] = None,
+    policies: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="For dope/ tasks: where DOPE's policies are. Default: $VLBM_DOPE."),
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="For dope/ tasks: fetch what is missing.")
+    ] = False,
+    like_d4rl: Annotated[
+        bool, typer.Option("--like-d4rl", help="For dope/ tasks: simulate data like D4RL's ('regenerated').")
+    ] = False,
     seed: Seed = 0,
+    save: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep every finished estimate and checkpoint here.")
+    ] = None,
+    resume: Resume = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
     column: Column = [],  # noqa: B006
     choices: Choices = None,
@@ -58,6 +77,8 @@ def compare(
     from vlbm.estimators.base import check_request
     from vlbm.report.comparisons import print_comparison
 
+    if resume and save is None:
+        raise InputError("--resume needs --save DIR, the directory of the interrupted run")
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: must be at least 1")
     check_request(discount=discount, horizon=horizon, episodes=1)
@@ -68,25 +89,34 @@ def compare(
     if len(inputs) == 1 and not Path(inputs[0]).exists():
         from vlbm.suites import load_task
 
-        task = load_task(inputs[0], steps=steps, progress=progress)
-        logged, policies = task.episodes, dict(task.policies)
+        task = load_task(
+            inputs[0],
+            steps=steps,
+            data=data,
+            policies=policies,
+            download=download,
+            like_d4rl=like_d4rl,
+            progress=progress,
+        )
+        logged, candidates = task.episodes, dict(task.policies)
         # The truth is of the task's own discount, horizon and way of acting.
         request = {"discount": task.discount, "horizon": task.horizon, "actions": task.actions}
-        name = f"{task.name} (regenerated)" if task.regenerated else task.name
-        request |= {"truth": task.truth, "task": name}
+        request |= {"truth": task.truth, "task": task.label}
     else:
         from vlbm.policies import load_policies
 
         if len(inputs) < 2:
             raise InputError(f"{inputs[0]}: no policies were given; write vlbm compare DATA POLICY...")
-        policies = load_policies(*inputs[1:])
+        candidates = load_policies(*inputs[1:])
         logged = load_episodes(inputs[0], column, choices)
-    check_before_fitting(logged, policies)
+    check_before_fitting(logged, candidates)
     comparison = compare_methods(
         logged,
-        policies,
+        candidates,
         estimators,
         seeds=range(seed, seed + seeds),
+        directory=save,
+        resume=resume,
         progress=progress,
         finished=None if json is None else lambda so_far: so_far.save_json(json),
         **request,

@@ -38,6 +38,7 @@ class Answer(NamedTuple):
     rows: tuple[Estimate, ...]
     circumstances: Mapping[str, Any]  # beside the settings: the horizon and the actions that were used
     warnings: tuple[str, ...] = ()
+    interrupted: bool = False  # True if Ctrl-C cut the training short
 
 
 class Space(Protocol):
@@ -108,6 +109,7 @@ class Evaluator(ABC):
             data=self.data,
             seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
             warnings=(*self.notes, *answer.warnings),
+            interrupted=answer.interrupted,
         )
 
     @property

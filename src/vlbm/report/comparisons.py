@@ -71,13 +71,16 @@ def scores_table(comparison: Comparison) -> Table:
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
+    if comparison.task is not None:
+        console.print(comparison.task, style="bold", highlight=False, markup=False)
     console.print(values_table(comparison))
     if len(comparison.estimates) > 1:
         console.print(agreement_table(comparison))
     if comparison.truth is not None:
         console.print(scores_table(comparison))
     for method, reason in comparison.failures.items():
-        console.print(f"{method} was left out: {reason}", style="red", highlight=False, markup=False)
+        fate = "stopped early" if method in comparison.estimates else "was left out"
+        console.print(f"{method} {fate}: {reason}", style="red", highlight=False, markup=False)
     for method, found in comparison.estimates.items():
         warnings = dict.fromkeys(warning for estimates in found for warning in estimates.all_warnings)
         for warning in warnings:

@@ -41,16 +41,23 @@ def load_task(
     data: str | Path | None = None,
     policies: str | Path | None = None,
     download: bool = False,
+    like_d4rl: bool = False,
     progress: Progress = silent,
 ) -> Task:
     """A task with its data and policies; gym data are simulated on first use.
 
     `steps` and `seed` are for data that are made here; `data`, `policies` and `download` say where
-    DOPE's files come from.
+    DOPE's files come from, and `like_d4rl` has its data simulated instead.
     """
     from vlbm.suites import dope, gym, pendulum
 
     check_name(name)
+    if not name.startswith(DOPE) and (data is not None or policies is not None or download or like_d4rl):
+        raise InputError(f"{name}: only dope/ tasks have files to be named, fetched or imitated")
+    if like_d4rl:
+        return dope.load_look_alike(
+            name, steps=steps or gym.STEPS, seed=seed, policies=policies, download=download, progress=progress
+        )
     if name.startswith(DOPE):
         return dope.load_task(name, data=data, policies=policies, download=download, progress=progress)
     if name == EMBEDDED:

@@ -38,3 +38,8 @@ class Task:
     horizon: int
     actions: Literal["mean", "sample"] = "mean"
     regenerated: bool = False  # True where the data only look like the published ones
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return f"{self.name} (regenerated)" if self.regenerated else self.name

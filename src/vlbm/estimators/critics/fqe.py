@@ -127,6 +127,7 @@ class FQEEvaluator(Evaluator):
             ),
             {"horizon": request.horizon, "actions": request.actions},
             (*self._request_warnings(request.horizon), *self._interrupted(fitted)),
+            interrupted=fitted.trained.steps < settings.steps,
         )
 
     def train(

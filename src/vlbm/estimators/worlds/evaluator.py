@@ -72,6 +72,7 @@ class WorldEvaluator(Evaluator):
                 "episodes": request.episodes,
                 "actions": request.actions,
             },
+            interrupted=any(history.interrupted for history in self.histories),
         )
 
     def imagine(self, index: int, request: Request) -> dict[str, Episodes]:

@@ -17,9 +17,10 @@ from vlbm.episodes import Episodes, concatenate
 from vlbm.errors import InputError, require
 from vlbm.policies.base import Policy, TracedPolicy
 from vlbm.progress import Progress, silent
+from vlbm.suites.base import Task
 from vlbm.suites.cache import checksum, data_path, kept_or_made
 from vlbm.suites.dope.catalogue import Problem, problem
-from vlbm.suites.dope.loading import REGENERATED
+from vlbm.suites.dope.loading import REGENERATED, make_task
 from vlbm.suites.dope.targets import load_named
 from vlbm.suites.dope.whereabouts import Places, search_places
 from vlbm.suites.simulate import simulate
@@ -90,6 +91,20 @@ def load_regenerated(
         recipe,
         lambda: _regenerated(facts, where, steps=steps, seed=seed, progress=progress),
     )
+
+
+def load_look_alike(
+    name: str,
+    *,
+    policies: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    steps: int,
+    seed: int,
+    progress: Progress = silent,
+) -> Task:
+    """The whole task with simulated data."""
+    episodes = load_regenerated(name, policies=policies, steps=steps, seed=seed, progress=progress)
+    return make_task(name, episodes, policies=policies, download=download, progress=progress)
 
 
 def _regenerated(facts: Problem, where: Places, *, steps: int, seed: int, progress: Progress) -> Episodes:
