@@ -43,7 +43,13 @@ def study(environment: str, arguments: argparse.Namespace) -> None:
     }
     logger = who_logged(episodes, loggers)
     returns = episodes.returns(facts["discount"])
-    logged = np.array([returns[logger == index].mean() for index in range(len(loggers))])
+    # Two snapshots before the first update are the same policy: the episodes then count for the first.
+    logged = np.array(
+        [
+            returns[logger == index].mean() if (logger == index).any() else np.nan
+            for index in range(len(loggers))
+        ]
+    )
     unseen = list(loggers)[LEFT_OUT]
     seen = np.isin(logger, np.arange(len(loggers))[LEFT_OUT], invert=True)
     estimator = vlbm.make_estimator("vlbm", settings=arguments.settings)
@@ -68,7 +74,10 @@ def study(environment: str, arguments: argparse.Namespace) -> None:
                 "imagined": [round(value, 1) for value in estimates.values.tolist()],
                 "logged": [round(value, 1) for value in logged[LEFT_OUT].tolist()],
                 # Of the range over all loggers, so that environments count alike.
-                "error": float(np.abs(estimates.values - logged[LEFT_OUT]).mean() / np.ptp(logged)),
+                "error": float(
+                    np.abs(estimates.values - logged[LEFT_OUT]).mean()
+                    / (np.nanmax(logged) - np.nanmin(logged))
+                ),
                 "validation": fitted.histories[0].best_score,
             },
         )
