@@ -38,6 +38,8 @@ def main() -> None:
     replace_block(ROOT / "docs" / "study.md", "branches", settings_table(read("branches.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "behaviour", behaviour_table(read("behaviour.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "heldback", held_back_table(read("heldback.jsonl")))
+    replace_block(ROOT / "docs" / "study.md", "imagination", imagination_table(read("imagination.jsonl")))
+    replace_block(ROOT / "docs" / "benchmark.md", "methods", methods_table(read("methods.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
     replace_block(ROOT / "README.md", "study", default_table(read("default.jsonl") + averages))
@@ -162,6 +164,50 @@ def behaviour_table(rows: list[dict[str, Any]]) -> str:
                 f"{row['error']:.0f}",
             ]
             for row in rows
+        ],
+    )
+
+
+def imagination_table(rows: list[dict[str, Any]]) -> str:
+    """The error of every way of imagining in every environment, the smallest mean first."""
+    environments = list(dict.fromkeys(row["environment"] for row in rows))
+    errors = {
+        way: np.array([row["error"] for row in group])
+        for way, group in grouped(rows, "sampling", "reencode_every").items()
+        if len(group) == len(environments)
+    }
+    if not errors:
+        return ""
+    ranked = sorted(errors, key=lambda way: errors[way].mean())
+    best = errors[ranked[0]]
+
+    def behind(error: np.ndarray) -> str:
+        difference = error - best
+        deviation = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else 0.0
+        return f"{difference.mean():.3f} ± {deviation:.3f}"
+
+    return markdown(
+        ["sampling", "re-encoding", *environments, "mean", "behind the first"],
+        [
+            [
+                sampling,
+                "never" if every is None else f"every {every}",
+                *(f"{error:.3f}" for error in errors[sampling, every]),
+                f"{errors[sampling, every].mean():.3f}",
+                behind(errors[sampling, every]),
+            ]
+            for sampling, every in ranked
+        ],
+    )
+
+
+def methods_table(rows: list[dict[str, Any]]) -> str:
+    """Every method on every task: scores with their spread over seeds, and the time of one seed."""
+    return markdown(
+        ["task", "method", "seeds", "rank correlation", "regret@1", "MAE", "seconds"],
+        [
+            [task, method, len(group), *scores(group), f"{np.mean([row['seconds'] for row in group]):.0f}"]
+            for (task, method), group in grouped(rows, "task", "method").items()
         ],
     )
 
