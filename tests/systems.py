@@ -14,6 +14,24 @@ import numpy as np
 from vlbm.episodes import Episodes
 from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.models.branching import BranchingModel
+from vlbm.policies import HostPolicy
+
+
+class Table(HostPolicy):
+    """Probabilities of actions, whatever is observed, in double precision."""
+
+    discrete = True
+
+    def __init__(self, *probability: float):
+        self.probability = np.array(probability)
+        self.action_size = len(probability)
+
+    def mean(self, observation):
+        return np.full(len(observation), self.probability.argmax())
+
+    def log_prob(self, observation, action):
+        with np.errstate(divide="ignore"):
+            return np.log(self.probability)[action]
 
 
 def noise_logs(

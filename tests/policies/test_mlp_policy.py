@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 from vlbm.errors import InputError
-from vlbm.policies import HostPolicy, Policy, has_log_prob
+from vlbm.policies import FunctionPolicy, Policy, has_log_prob
 
 # Compiled once for each shape of policy, which is quicker than step by step.
 mean = eqx.filter_jit(lambda policy, observation: policy.mean(observation))
@@ -168,7 +168,7 @@ def test_sizes_are_known_and_the_protocol_is_met(make_policy):
     policy = make_policy(observations=3, actions=2)
     assert (policy.observation_size, policy.action_size, policy.discrete) == (3, 2, False)
     assert isinstance(policy, Policy)
-    assert isinstance(HostPolicy(), Policy)
+    assert isinstance(FunctionPolicy(lambda observation: observation), Policy)
 
 
 @pytest.mark.parametrize("setting", ["nonlinearity", "distribution"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -66,15 +66,15 @@ class TracedPolicy(eqx.Module):
         raise TypeError(f"{type(self).__name__} has no log-probability")
 
 
-class HostPolicy:
+class HostPolicy(ABC):
     """A policy that lives outside JAX (ONNX, PyTorch, a Python function): NumPy in, NumPy out."""
 
     observation_size: int | None = None
     action_size: int | None = None
     discrete: bool | None = None
 
-    def mean(self, observation: Float[np.ndarray, "batch obs"]) -> Shaped[np.ndarray, " batch *act"]:
-        raise NotImplementedError
+    @abstractmethod
+    def mean(self, observation: Float[np.ndarray, "batch obs"]) -> Shaped[np.ndarray, " batch *act"]: ...
 
     def sample(
         self, observation: Float[np.ndarray, "batch obs"], *, key: PRNGKeyArray

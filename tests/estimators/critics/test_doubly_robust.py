@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from systems import Table
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.critics.doubly_robust import DoublyRobust
 from vlbm.estimators.critics.fqe import FQE
-from vlbm.policies import HostPolicy
 from vlbm.suites.exact import graph
 
 SYSTEM = graph()
@@ -28,23 +28,6 @@ class Given:
 
     q: Any
     v: Any
-
-
-class Table(HostPolicy):
-    """Probabilities of actions, whatever is observed, in double precision."""
-
-    discrete = True
-
-    def __init__(self, *probability: float):
-        self.probability = np.array(probability)
-        self.action_size = len(probability)
-
-    def mean(self, observation):
-        return np.full(len(observation), self.probability.argmax())
-
-    def log_prob(self, observation, action):
-        with np.errstate(divide="ignore"):
-            return np.log(self.probability)[action]
 
 
 def exact_critic(error: float = 0.0) -> Given:

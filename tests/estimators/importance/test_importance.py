@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from systems import Table
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators import intervals
@@ -15,27 +16,10 @@ from vlbm.estimators.importance.likelihood import log_probs
 from vlbm.estimators.importance.sampling import ImportanceSampling
 from vlbm.estimators.importance.weights import LARGEST_LOG_WEIGHT, cumulate
 from vlbm.estimators.intervals import Quotients, bernstein, bootstrap
-from vlbm.policies import FunctionPolicy, HostPolicy, Layer, MLPPolicy
+from vlbm.policies import FunctionPolicy, Layer, MLPPolicy
 from vlbm.suites.exact import chain, cliff, graph
 
 KINDS = ("is", "wis", "pdis", "wpdis")
-
-
-class Table(HostPolicy):
-    """Probabilities of actions, whatever is observed, in double precision."""
-
-    discrete = True
-
-    def __init__(self, *probability: float):
-        self.probability = np.array(probability)
-        self.action_size = len(probability)
-
-    def mean(self, observation):
-        return np.full(len(observation), self.probability.argmax())
-
-    def log_prob(self, observation, action):
-        with np.errstate(divide="ignore"):
-            return np.log(self.probability)[action]
 
 
 def episodes_of(
