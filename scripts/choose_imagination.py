@@ -12,6 +12,7 @@ import numpy as np
 
 import vlbm
 from vlbm.episodes import Episodes
+from vlbm.estimators.importance.likelihood import log_probs
 from vlbm.policies.base import Policy
 from vlbm.progress import TerminalProgress
 from vlbm.suites import gym
@@ -85,15 +86,9 @@ def study(environment: str, arguments: argparse.Namespace) -> None:
 
 def who_logged(episodes: Episodes, loggers: dict[str, Policy]) -> np.ndarray:
     """The number of the policy whose log-probabilities are nearest to those logged, for every episode."""
-    observation = episodes.observation[episodes.observation_before]
+    found = log_probs(loggers, episodes)
     distance = np.array(
-        [
-            np.bincount(
-                episodes.episode_of_step,
-                np.abs(policy.log_prob(observation, episodes.action) - episodes.log_prob),
-            )
-            for policy in loggers.values()
-        ]
+        [np.bincount(episodes.episode_of_step, np.abs(found[name] - episodes.log_prob)) for name in loggers]
     )
     return distance.argmin(axis=0)
 
