@@ -215,8 +215,10 @@ def test_on_a_phone_nothing_sticks_out_and_everything_is_large_enough(visit, wri
 
 
 def test_on_paper_the_dark_page_is_white_and_without_buttons(visit):
-    page = visit(color_scheme="dark")
+    page = visit(color_scheme="dark", viewport={"width": 690, "height": 1000})  # A4 within its margins
     page.emulate_media(media="print")
+    assert page.locator(".ranking").evaluate("table => getComputedStyle(table).display") == "table"
+    assert page.evaluate("document.documentElement.scrollWidth") == 690
     assert colour(page.evaluate("getComputedStyle(document.body).backgroundColor")) == (255, 255, 255)
     assert page.locator("nav").is_hidden()
     assert page.locator(".button:visible").count() == 0
@@ -261,11 +263,13 @@ def test_no_other_script_could_run(browser, written):
     page.close()
 
 
-def test_a_page_of_eleven_policies_opens_within_two_seconds(visit, written):
+def test_a_page_of_eleven_policies_opens_within_two_seconds(browser, written):
     path = written(tuple(f"policy_{index}" for index in range(11)), dimensions=24, points=600)
-    taken = []
-    # The best of three: what else the machine does is not the page's fault.
-    for _ in range(3):
-        page = visit(path)
-        taken.append(page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
-    assert min(taken) < 2000
+    page = browser.new_page()
+    session = page.context.new_cdp_session(page)
+    # Time that the page's thread was busy: what else the machine does is not the page's fault.
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(path.as_uri())
+    metrics = {entry["name"]: entry["value"] for entry in session.send("Performance.getMetrics")["metrics"]}
+    assert 0 < metrics["TaskDuration"] < 2
+    page.close()
