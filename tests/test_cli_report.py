@@ -26,6 +26,8 @@ def test_a_page_is_made_again_from_what_was_saved(folder, capsys):
     typed = ["evaluate", "logs.npz", "first.npz", "second.npz", "--set", *TINY, "--save", "kept"]
     assert run(*typed, "--report", "page.html", *FEW) == 0
     assert sections("page.html") == ["ranking", "model", "provenance"]
+    kept = {path.name for path in Path("kept").iterdir()}
+    assert {"model.safetensors", "model.json", "estimates.json", "evidence"} <= kept
     page = Path("page.html").read_text()
     for text in ("Where it leaves the data", "Calibration of observations", "Latent map by policy",
                  "vlbm evaluate logs.npz first.npz second.npz --set branches=2"):  # fmt: skip

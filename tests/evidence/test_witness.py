@@ -73,6 +73,12 @@ def test_owners_share_the_map_and_few_points_need_no_neighbours():
     assert (found.owner == LOGGED).sum() == (found.owner == 0).sum() == 5
 
 
+def test_where_scikit_learn_is_missing_the_map_says_so(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    latents = np.random.default_rng(0).normal(size=(80, 4))
+    assert map_latents(latents, np.zeros(80, int), np.zeros(80)).technique == "PCA"
+
+
 def test_clusters_stay_apart_on_the_map():
     pytest.importorskip("sklearn", reason="the extra 'report' is not installed")
     random = np.random.default_rng(0)

@@ -184,6 +184,9 @@ def test_a_method_that_imagines_nothing_borrows_what_another_imagined():
     turned = dict(reversed(comparison.estimates.items()))
     findings = find(replace(comparison, estimates=turned))
     assert (findings.method, findings.imaginer) == ("wpdis", "vlbm")
+    page = html(findings.comparison)
+    assert "imagined by vlbm" in page
+    assert "logged, weighed" in page
     assert findings.verdicts[2].level == "doubtful"
 
 

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 
 from vlbm.episodes import Episodes
 from vlbm.scaling import CONSTANT
-from vlbm.windows import action_vectors
 
 QUANTILE = 0.99  # of the distances that logged steps have from the steps of other episodes
+POOL = 100_000  # logged steps that are looked at
 REFERENCES = 4000
 HELD_OUT = 2000
 BLOCK = 4_000_000  # distances held at once
@@ -34,17 +34,18 @@ class Support:
     @classmethod
     def of(cls, logged: Episodes, *, seed: int = 0) -> Self:
         """References from most of the episodes; the reach is measured on the others."""
-        steps = features(logged)
+        generator = np.random.default_rng(seed)
+        pool = some_of(np.arange(logged.steps), POOL, generator)
+        steps = features(logged, pool)
         centre, scale = steps.mean(axis=0), steps.std(axis=0)
         scale = np.where(scale > CONSTANT * np.maximum(1.0, np.abs(centre)), scale, 1.0)
         if logged.discrete:
             scale[logged.observation_size :] = 1.0
-        generator = np.random.default_rng(seed)
         if logged.count > 1:
             order = generator.permutation(logged.count)
-            apart = np.isin(logged.episode_of_step, order[: max(logged.count // 4, 1)])
+            apart = np.isin(logged.episode_of_step[pool], order[: max(logged.count // 4, 1)])
         else:  # steps of one episode must do; every other one is left out
-            apart = np.arange(logged.steps) % 2 == 1
+            apart = pool % 2 == 1
         references = some_of(np.flatnonzero(~apart), REFERENCES, generator)
         measured = some_of(np.flatnonzero(apart), HELD_OUT, generator)
         support = cls((steps[references] - centre) / scale, centre, scale, 0.0)
@@ -69,10 +70,14 @@ class Support:
         return self.distance(steps) > self.reach + 1e-9
 
 
-def features(episodes: Episodes) -> Float[np.ndarray, "steps features"]:
-    """What a step is compared by: the observation that the action answered, and the action."""
-    observation = episodes.observation[episodes.observation_before]
-    return np.concatenate([observation, action_vectors(episodes)], axis=1).astype(np.float64)
+def features(
+    episodes: Episodes, steps: Int[np.ndarray, " rows"] | slice = slice(None)
+) -> Float[np.ndarray, "rows features"]:
+    """What steps are compared by: the observation that the action answered, and the action."""
+    observation = episodes.observation[episodes.observation_before[steps]]
+    action = episodes.action[steps]
+    vectors = action if episodes.choices is None else np.eye(episodes.choices)[action]
+    return np.concatenate([observation, vectors], axis=1).astype(np.float64)
 
 
 def some_of(

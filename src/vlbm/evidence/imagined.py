@@ -83,7 +83,7 @@ class Witness:
         some = episodes.select(range(min(max(QUERIES // len(self.times), 1), episodes.count)))
         at = np.flatnonzero(np.isin(some.time, self.times))
         place = np.searchsorted(self.times, some.time[at])
-        outside = support.outside(features(some)[at])
+        outside = support.outside(features(some, at))
         count = len(self.times)
         return np.bincount(place, minlength=count), np.bincount(place[outside], minlength=count)
 

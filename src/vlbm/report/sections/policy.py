@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from vlbm.diagnostics.support import QUANTILE
 from vlbm.estimate import Estimate
 from vlbm.evidence.imagined import PolicyEvidence
 from vlbm.report.charts.histogram import histogram_chart
@@ -29,7 +30,7 @@ def details(findings: Findings, index: int) -> tuple[Block, ...]:
     if seen is not None and evidence is not None:
         charts.append(_endings(findings, seen, evidence.times))
         if seen.outside is not None:
-            charts.append(_outside(seen, evidence.times))
+            charts.append(_outside(findings, seen, evidence.times))
     blocks.append(Gallery(tuple(charts)))
     if seen is not None and evidence is not None:
         courses = _courses(findings, seen)
@@ -59,7 +60,9 @@ def _facts(findings: Findings, row: Estimate) -> tuple[tuple[str, str], ...]:
 def _returns(findings: Findings, row: Estimate) -> Chart:
     logged = findings.comparison.logged
     weighed = "effective_sample_size" in row.details
-    own = "logged, weighed" if weighed else "imagined"
+    own = (
+        "logged, weighed" if weighed else "imagined" if findings.imaginer == findings.method else "estimated"
+    )
     groups = [] if logged is None else [("logged", "logged", logged.returns)]
     return histogram_chart(
         "Returns",
@@ -72,7 +75,7 @@ def _returns(findings: Findings, row: Estimate) -> Chart:
 def _endings(findings: Findings, seen: PolicyEvidence, times: np.ndarray) -> Chart:
     logged = findings.comparison.logged
     lines = [] if logged is None else [Line("logged", "logged", logged.times, logged.running)]
-    lines.append(Line("imagined", "c0", times, seen.running))
+    lines.append(Line(_imagined(findings), "c0", times, seen.running))
     caption = f"The worlds ended {percent(seen.ended)} of the imagined episodes"
     caption += (
         "." if logged is None else f"; {percent(logged.ended)} of the logged ones were ended by the system."
@@ -88,13 +91,18 @@ def _endings(findings: Findings, seen: PolicyEvidence, times: np.ndarray) -> Cha
     )
 
 
-def _outside(seen: PolicyEvidence, times: np.ndarray) -> Chart:
+def _imagined(findings: Findings) -> str:
+    """What imagined episodes are called: by whom, if another method answers."""
+    return "imagined" if findings.imaginer == findings.method else f"imagined by {findings.imaginer}"
+
+
+def _outside(findings: Findings, seen: PolicyEvidence, times: np.ndarray) -> Chart:
     assert seen.outside is not None
     return line_chart(
         "Where it leaves the data",
         [
-            Line("of logged steps", "logged", times, np.full(len(times), 0.01)),
-            Line("of imagined steps", "c1", times, seen.outside),
+            Line("logged steps", "logged", times, np.full(len(times), 1 - QUANTILE)),
+            Line(f"steps {_imagined(findings)}", "c1", times, seen.outside),
         ],
         x_label="step",
         y_label="share outside the log",
@@ -112,7 +120,9 @@ def _courses(findings: Findings, seen: PolicyEvidence) -> tuple[Chart, ...]:
     charts = []
     for place, dimension in enumerate(evidence.dimensions[:most]):
         imagined = seen.courses[:, place]
-        lines = [Line("imagined", "c0", evidence.times, imagined[:, 1], imagined[:, 0], imagined[:, 2])]
+        lines = [
+            Line(_imagined(findings), "c0", evidence.times, imagined[:, 1], imagined[:, 0], imagined[:, 2])
+        ]
         # One scale for all policies, so that they can be compared from row to row.
         everything = [part.courses[:, place] for part in evidence.policies.values()]
         if logged is not None:
