@@ -53,10 +53,13 @@ def test_a_fitted_model_makes_a_page_without_data_and_a_fuller_one_with_them(fol
 
 
 def test_compare_writes_a_page_of_all_methods_and_resumes_with_its_evidence(folder):
-    typed = ["compare", "logs.npz", "first.npz", "second.npz", "--methods", "wpdis,vlbm",
-             "--actions", "sample",
-             "--set", "wpdis.clone_steps=5", *(f"vlbm.{setting}" for setting in TINY),
-             "--save", "kept", "--report", "page.html", "--quiet"]  # fmt: skip
+    small = [
+        "wpdis.clone_steps=5",
+        *(f"ff.{part}=2" for part in ("steps", "units", "members", "validate_every")),
+    ]
+    policies = ["first.npz", "second.npz"]
+    typed = ["compare", "logs.npz", *policies, "--methods", "wpdis,ff", "--actions", "sample",
+             "--set", *small, "--save", "kept", "--report", "page.html", "--quiet"]  # fmt: skip
     assert run(*typed) == 0
     assert sections("page.html") == ["ranking", "methods", "model", "provenance"]
     first = Path("page.html").read_text()

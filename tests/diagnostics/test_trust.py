@@ -80,6 +80,12 @@ def test_one_model_cannot_agree_with_itself():
     assert any("A single model was asked" in reason.text for reason in verdict.reasons)
 
 
+def test_a_log_worth_hardly_any_episode_makes_an_estimate_doubtful():
+    verdict = judge(replace(ROW, details={"effective_sample_size": 1.26}), CALM)
+    assert verdict.level == "doubtful"
+    assert verdict.reasons[0].text == "The log is worth only 1.3 episodes of this policy."
+
+
 def test_a_log_worth_many_episodes_speaks_for_an_estimate():
     verdict = judge(replace(ROW, details={"effective_sample_size": 57.3}), CALM)
     assert any(reason.text == "The log is worth 57 episodes of this policy." for reason in verdict.reasons)

@@ -15,7 +15,7 @@ Level = Literal["sound", "caution", "doubtful"]
 SOME_OUTSIDE = 0.2  # share of imagined steps outside the log
 MOSTLY_OUTSIDE = 0.5
 WIDE = 0.5  # half an interval as a share of the spread of all candidates' values
-FEW_EPISODES = 10  # that a log must be worth, for methods that weigh its episodes
+FEW_EPISODES = 5  # that a log must be worth, for methods that weigh its episodes
 RARELY = 0.2  # imagined endings as a share of logged ones
 
 
@@ -129,9 +129,11 @@ def _endings(row: Estimate, known: Circumstances) -> list[Reason]:
 
 def _weights(row: Estimate, known: Circumstances) -> list[Reason]:
     effective = row.details.get("effective_sample_size")
-    # Too few is among the warnings of the method itself already.
-    if effective is None or effective < FEW_EPISODES:
+    if effective is None:
         return []
+    if effective < FEW_EPISODES:
+        worth = f"worth only {effective:.1f} episodes"
+        return [Reason(f"The log is {worth} of this policy.", "doubtful", f"log {worth}")]
     return [Reason(f"The log is worth {effective:,.0f} episodes of this policy.")]
 
 
