@@ -4,10 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= -m "not slow"
 
-.PHONY: demo test test-slow lint check tables format clean
+.PHONY: demo screenshot test test-slow lint check tables format clean
 
 demo: $(VENV)/core
 	$(BIN)/vlbm demo --output demo
+
+# The README's picture, of the demo's page (needs Chromium).
+screenshot:
+	test -f demo/report.html || $(MAKE) demo
+	scripts/screenshot.sh
 
 test: $(VENV)/dev
 	$(BIN)/pytest $(TESTS)

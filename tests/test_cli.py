@@ -100,15 +100,6 @@ def test_a_model_fitted_once_evaluates_as_one_fitted_on_the_spot(folder):
     assert saved["data"]["path"] == "logs.npz"
 
 
-def test_evaluate_keeps_the_run_and_the_page(folder):
-    assert run("evaluate", "logs.npz", "first.npz", "--set", *TINY, "--save", "kept", "--report", "page.html",
-               "--episodes", 3, "--quiet") == 0  # fmt: skip
-    assert {"model.safetensors", "model.json", "estimates.json"} <= {
-        path.name for path in Path("kept").iterdir()
-    }
-    assert "<!doctype html>" in Path("page.html").read_text()
-
-
 def test_a_rule_the_user_knows_ends_imagined_episodes(folder):
     Path("rules.py").write_text("def always(observation):\n    return observation[:, 0] > -1e9\n")
     assert run("evaluate", "logs.npz", "first.npz", "--set", *TINY, "--termination", "rules:always",

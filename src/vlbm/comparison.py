@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +13,11 @@ from jaxtyping import Float
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import Estimates
+from vlbm.estimate import Estimates, pooled
 from vlbm.estimators.base import Estimator, plain
+from vlbm.evidence.gathering import Evidence, Examiner
+from vlbm.evidence.keeping import load_evidence, save_evidence
+from vlbm.evidence.logged import LoggedSummary
 from vlbm.metrics import absolute_error, rank_correlation, regret
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
@@ -40,13 +43,22 @@ class Comparison:
     failures: Mapping[str, str]  # methods that could not be used, and why
     truth: Mapping[str, float] | None = None
     task: str | None = None
+    logged: LoggedSummary | None = None  # what the page shows beside the estimates, where it was gathered
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)  # by method, of the first seed
+    command: str | None = None  # that made it
 
     def values(self, method: str) -> Float[np.ndarray, " policies"]:
         """Averaged over seeds."""
         return np.mean([estimates.values for estimates in self.estimates[method]], axis=0)
 
+    def pooled(self, method: str) -> Estimates:
+        """One table of all seeds: mean values, with intervals that also cover how far seeds differ."""
+        return pooled(self.estimates[method])
+
     def agreement(self) -> Float[np.ndarray, "methods methods"]:
         """Rank correlation between every two methods' values: low means that they cannot all be right."""
+        if len(self.policies) < 2:  # there is no order to agree on
+            return np.zeros((len(self.estimates),) * 2)
         columns = [self.values(method) for method in self.estimates]
         found = np.array([[rank_correlation(first, second) for second in columns] for first in columns])
         # A method that says the same of all policies ranks nothing, and agrees with nobody.
@@ -57,10 +69,11 @@ class Comparison:
         if self.truth is None:
             raise InputError("there are no true returns to score by")
         true = np.array([self.truth[name] for name in self.policies])
+        ordered = len(true) > 1
         return tuple(
             Score(
-                rank_correlation(estimates.values, true),
-                regret(estimates.values, true),
+                rank_correlation(estimates.values, true) if ordered else float("nan"),
+                regret(estimates.values, true) if ordered else 0.0,
                 absolute_error(estimates.values, true),
             )
             for estimates in self.estimates[method]
@@ -98,6 +111,12 @@ class Comparison:
     def save_json(self, path: str | Path) -> None:
         write_text(Path(path), json.dumps(self.to_json(), indent=2) + "\n")
 
+    def report(self, path: str | Path) -> None:
+        """Write one self-contained HTML page."""
+        from vlbm.report.page import write_page
+
+        write_page(self, Path(path))
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -112,8 +131,11 @@ class Job:
     directory: Path | None
     resume: bool
     progress: Progress
+    examiner: Examiner | None
 
-    def estimates(self, method: str, estimator: Estimator, seed: int) -> Estimates:
+    def estimates(
+        self, method: str, estimator: Estimator, seed: int, *, examined: bool
+    ) -> tuple[Estimates, Evidence | None]:
         """Those of an earlier run, if there are any and they may be taken; else fitted and evaluated now."""
         place = None if self.directory is None else self.directory / f"{method}-{seed}"
         file = None if place is None else place.with_suffix(".safetensors")
@@ -125,19 +147,45 @@ class Job:
             "policies": list(self.policies),
             **asked,
         }
-        if self.resume and file is not None and file.is_file():
+        kept = (
+            place.with_name(f"{place.name}-evidence.safetensors") if examined and place is not None else None
+        )
+        if self.resume and file is not None and file.is_file() and (kept is None or kept.is_file()):
             check_identity(file, read_information(file)["identity"], identity)
-            return Estimates.load(file)
+            return Estimates.load(file), None if kept is None else load_evidence(kept)
         titled = self.progress.titled
         evaluator = estimator.fit(
             self.episodes, seed=seed, directory=place, resume=self.resume, progress=titled(method)
         )
-        found = evaluator.evaluate(
-            self.policies, seed=seed, progress=titled(f"{method}: evaluating"), **asked
-        )
+        asked |= {"seed": seed, "progress": titled(f"{method}: evaluating")}
+        evidence = None
+        if examined and self.examiner is not None:
+            found, evidence = self.examiner.examine(evaluator, self.policies, **asked)
+        else:
+            found = evaluator.evaluate(self.policies, **asked)
         if file is not None and not found.interrupted:
             found.save(file, identity=identity)
-        return found
+            if kept is not None:
+                save_evidence(kept, evidence)
+        return found, evidence
+
+
+def alone(
+    estimates: Estimates,
+    *,
+    truth: Mapping[str, float] | None = None,
+    evidence: Evidence | None = None,
+    **rest: Any,
+) -> Comparison:
+    """The estimates of one method, as a comparison with nobody."""
+    return Comparison(
+        policies=tuple(row.policy for row in estimates),
+        estimates={estimates.method: (estimates,)},
+        failures={},
+        truth=truth,
+        evidence={} if evidence is None else {estimates.method: evidence},
+        **rest,
+    )
 
 
 def compare(
@@ -155,29 +203,38 @@ def compare(
     resume: bool = False,
     progress: Progress = silent,
     finished: Callable[[Comparison], None] | None = None,
+    examiner: Examiner | None = None,
+    command: str | None = None,
 ) -> Comparison:
     """Fit and evaluate every estimator with every seed.
 
     A method that cannot be used on these data or policies is left out and the reason kept; if none
     can, the first reason is raised. `finished` is called after every method. With a directory, every
     finished estimate is kept there, and with `resume` taken from there instead of being made again;
-    Ctrl-C ends the comparison with what is finished.
+    Ctrl-C ends the comparison with what is finished. An `examiner` gathers evidence for a page from
+    the first seed of every method.
     """
     if not estimators:
         raise InputError("no methods were given")
     done: dict[str, tuple[Estimates, ...]] = {}
     failures: dict[str, str] = {}
+    evidence: dict[str, Evidence] = {}
+    logged = None if examiner is None else examiner.summary
 
     def so_far() -> Comparison:
-        return Comparison(tuple(policies), dict(done), dict(failures), truth, task)
+        parts = (dict(done), dict(failures), truth, task, logged, dict(evidence), command)
+        return Comparison(tuple(policies), *parts)
 
     data = episodes.fingerprint() if directory is not None else ""
-    job = Job(episodes, policies, discount, horizon, actions, data, directory, resume, progress)
+    job = Job(episodes, policies, discount, horizon, actions, data, directory, resume, progress, examiner)
     for method, estimator in estimators.items():
         found: list[Estimates] = []
         try:
             for seed in seeds:
-                found.append(job.estimates(method, estimator, seed))
+                examined = examiner is not None and seed == seeds[0]
+                estimates, seen = job.estimates(method, estimator, seed, examined=examined)
+                found.append(estimates)
+                evidence |= {} if seen is None else {method: seen}
                 if found[-1].interrupted:
                     raise KeyboardInterrupt
         except InputError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -185,13 +185,47 @@ class Estimates(Sequence[Estimate]):
             rows, warnings=tuple(information["warnings"]), **{name: information[name] for name in kept}
         )
 
-    def report(self, path: str | Path, truth: Mapping[str, float] | None = None) -> None:
-        """Write one self-contained HTML page."""
-        from vlbm.report.page import write_page
+    def report(self, path: str | Path, truth: Mapping[str, float] | None = None, **evidence: Any) -> None:
+        """Write one self-contained HTML page; `evidence` is what `Comparison` keeps beside estimates."""
+        from vlbm.comparison import alone
 
-        write_page(self, Path(path), truth=truth)
+        alone(self, truth=truth, **evidence).report(path)
 
     def __str__(self) -> str:
         from vlbm.report.tables import as_text
 
         return as_text(self)
+
+
+def pooled(found: Sequence[Estimates]) -> Estimates:
+    """Several seeds' estimates as one: mean values, with intervals that also cover how far seeds differ."""
+    if len(found) == 1:
+        return found[0]
+    rows = tuple(_pooled(rows) for rows in zip(*found, strict=True))
+    warnings = tuple(dict.fromkeys(warning for estimates in found for warning in estimates.warnings))
+    return replace(found[0], rows=rows, warnings=warnings)
+
+
+def _pooled(rows: Sequence[Estimate]) -> Estimate:
+    from scipy.stats import norm
+
+    values = np.array([row.value for row in rows])
+    value, between = float(values.mean()), float(values.var(ddof=1))
+    reach = float(norm.ppf((1 + CONFIDENCE) / 2)) ** 2 * between
+    # Seeds share the data, so their own errors are not averaged away.
+    below, above = (
+        float(np.sqrt(np.mean(np.square(distances)) + reach))
+        for distances in ([row.value - row.lower for row in rows], [row.upper - row.value for row in rows])
+    )
+    shared = set.intersection(*(set(row.details) for row in rows))
+    return replace(
+        rows[0],
+        value=value,
+        standard_error=float(np.sqrt(np.mean([row.standard_error**2 for row in rows]) + between)),
+        lower=value - below,
+        upper=value + above,
+        returns=np.concatenate([row.returns for row in rows]),
+        length=float(np.mean([row.length for row in rows])),
+        warnings=tuple(dict.fromkeys(warning for row in rows for warning in row.warnings)),
+        details={name: float(np.mean([row.details[name] for row in rows])) for name in sorted(shared)},
+    )

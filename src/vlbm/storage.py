@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,11 +41,16 @@ def write_text(path: Path, text: str) -> None:
 
 def save_tree(path: Path, tree: Any, *, information: dict[str, Any]) -> None:
     """The tree's arrays, named by their place in it, and `information` as JSON."""
+    save_arrays(path, _named(tree), information=information)
+
+
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], *, information: dict[str, Any]) -> None:
+    """Arrays by name, and `information` as JSON."""
     from safetensors.numpy import save_file
 
-    arrays = {name: np.asarray(leaf, order="C") for name, leaf in _named(tree).items()}
+    whole = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     metadata = {"vlbm": json.dumps(information)}
-    write_atomically(path, lambda temporary: save_file(arrays, temporary, metadata=metadata))
+    write_atomically(path, lambda temporary: save_file(whole, temporary, metadata=metadata))
 
 
 def read_information(path: Path) -> dict[str, Any]:
@@ -64,15 +69,20 @@ def read_information(path: Path) -> dict[str, Any]:
     return json.loads(metadata["vlbm"])
 
 
-def load_tree(path: Path, like: Tree) -> Tree:
-    """The saved arrays in the shape of `like`, whose own numbers do not matter."""
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """All saved arrays by name."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     try:
-        arrays = load_file(path)
+        return load_file(path)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
+
+
+def load_tree(path: Path, like: Tree) -> Tree:
+    """The saved arrays in the shape of `like`, whose own numbers do not matter."""
+    arrays = load_arrays(path)
     wanted = _named(like)
     for name, leaf in wanted.items():
         if name not in arrays:

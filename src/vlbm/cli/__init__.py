@@ -1,4 +1,4 @@
-"""The command line: vlbm evaluate | compare | fit | inspect | methods | settings | suites | data | demo."""
+"""The command line: one file for every command."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from vlbm.cli.common import typed
 from vlbm.cli.compare import compare
 from vlbm.cli.data import data
 from vlbm.cli.demo import demo
@@ -15,6 +16,7 @@ from vlbm.cli.evaluate import evaluate
 from vlbm.cli.fit import fit
 from vlbm.cli.inspect import inspect
 from vlbm.cli.methods import methods
+from vlbm.cli.report import report
 from vlbm.cli.settings import settings
 from vlbm.cli.suites import suites
 from vlbm.errors import InputError, TrainingDivergedError
@@ -28,7 +30,7 @@ app = typer.Typer(
     help="How good is each policy, how sure is that, and when should it not be trusted? "
     "Answers from logged episodes, without running any policy.",
 )
-for command in (evaluate, compare, fit, inspect, methods, settings, demo):
+for command in (evaluate, compare, report, fit, inspect, methods, settings, demo):
     app.command()(command)
 app.add_typer(suites, name="suites")
 app.add_typer(data, name="data")
@@ -45,8 +47,10 @@ def _root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; what the user can mend is one line on standard error and exit code 2."""
+    given = sys.argv[1:] if arguments is None else arguments
+    typed.set(tuple(given))
     try:
-        app(args=_spread_settings(sys.argv[1:] if arguments is None else arguments), prog_name="vlbm")
+        app(args=_spread_settings(given), prog_name="vlbm")
     except InputError as error:
         _fail(str(error), 2)
     except TrainingDivergedError as error:

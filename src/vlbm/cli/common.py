@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +24,10 @@ class Actions(StrEnum):
     sample = "sample"
 
 
+# What the user typed: pages say how to make them again.
+typed: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())
+
+Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page to decide from.")]
 Method = Annotated[
     str, typer.Option(help="Which estimator: vlbm, wpdis, ...; `vlbm methods` lists them all.")
 ]
@@ -108,9 +114,25 @@ def check_before_fitting(logged: Episodes, policies: dict[str, Any]) -> None:
         check_actions(name, policy.mean(seen), batch=len(seen), **sizes)
 
 
+def check_space(path: str, logged: Episodes, evaluator: Any) -> None:
+    """Data that go with a saved model must be of the kind that it was fitted to."""
+    for name in ("observation_size", "action_size", "discrete"):
+        mine, wanted = getattr(logged, name), getattr(evaluator.space, name)
+        if mine != wanted:
+            raise InputError(
+                f"{path}: {name.replace('_', ' ')} is {mine}, the model's is {wanted}; give its own data, "
+                "or only policies"
+            )
+
+
 def check_writable(path: Path | None) -> None:
     if path is not None and path.is_dir():
         raise InputError(f"{path}: is a directory; give the name of a file")
+
+
+def command_line() -> str:
+    """The command that is running, as it can be typed again."""
+    return shlex.join(["vlbm", *typed.get()])
 
 
 def make_console() -> Any:

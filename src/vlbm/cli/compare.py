@@ -12,10 +12,12 @@ from vlbm.cli.common import (
     Choices,
     Column,
     Quiet,
+    Report,
     Resume,
     Seed,
     check_before_fitting,
     check_writable,
+    command_line,
     load_episodes,
     make_console,
     make_progress,
@@ -65,6 +67,7 @@ def compare(
     ] = None,
     resume: Resume = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
+    report: Report = None,
     column: Column = [],  # noqa: B006
     choices: Choices = None,
     quiet: Quiet = False,
@@ -82,7 +85,8 @@ def compare(
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: must be at least 1")
     check_request(discount=discount, horizon=horizon, episodes=1)
-    check_writable(json)
+    for path in (json, report):
+        check_writable(path)
     estimators = _estimators(methods, settings)
     progress = make_progress(quiet)
     request: dict[str, Any] = {"discount": discount, "horizon": horizon, "actions": actions.value}
@@ -110,6 +114,11 @@ def compare(
         candidates = load_policies(*inputs[1:])
         logged = load_episodes(inputs[0], column, choices)
     check_before_fitting(logged, candidates)
+    examiner = None
+    if report is not None or save is not None:
+        from vlbm.evidence.gathering import Examiner
+
+        examiner = Examiner.of(logged, discount=request["discount"], horizon=request["horizon"])
     comparison = compare_methods(
         logged,
         candidates,
@@ -119,8 +128,16 @@ def compare(
         resume=resume,
         progress=progress,
         finished=None if json is None else lambda so_far: so_far.save_json(json),
+        examiner=examiner,
+        command=command_line(),
         **request,
     )
+    if save is not None:
+        from vlbm.report.saved import save_run
+
+        save_run(comparison, save)
+    if report is not None:
+        comparison.report(report)
     if json is not None:
         comparison.save_json(json)
     print_comparison(comparison, make_console())

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vlbm.cli.common import Quiet, Seed, Settings, make_console, make_progress
+from vlbm.cli.common import Quiet, Seed, Settings, command_line, make_console, make_progress
 
 # A pendulum is learnt sooner than a robot: the default preset, cut short.
 DEMO = ("steps=600",)
@@ -23,8 +23,11 @@ def demo(
     """Rank the 11 policies of the embedded Pendulum task and compare with the truth (a few minutes)."""
     import numpy as np
 
+    from vlbm.comparison import alone
     from vlbm.estimators.registry import make_estimator
+    from vlbm.evidence.gathering import Examiner
     from vlbm.metrics import absolute_error, rank_correlation, regret
+    from vlbm.report.saved import save_run
     from vlbm.report.tables import print_estimates
     from vlbm.suites.pendulum import pendulum
 
@@ -40,11 +43,19 @@ def demo(
     )
     evaluator = replace(evaluator, data={**evaluator.data, "path": "embedded: pendulum"})
     evaluator.save(output / "model")
-    estimates = evaluator.evaluate(
-        task.policies, discount=task.discount, horizon=task.horizon, progress=progress.titled("imagining")
-    )
+    examiner = Examiner.of(task.episodes, discount=task.discount, horizon=task.horizon)
+    estimates, evidence = examiner.examine(evaluator, task.policies, progress=progress.titled("imagining"))
     estimates.save_json(output / "estimates.json")
-    estimates.report(output / "report.html", truth=task.truth)
+    run = alone(
+        estimates,
+        truth=task.truth,
+        task="pendulum",
+        evidence=evidence,
+        logged=examiner.summary,
+        command=command_line(),
+    )
+    save_run(run, output)
+    run.report(output / "report.html")
     print_estimates(estimates, console, truth=task.truth)
     estimated, true = estimates.values, np.array([task.truth[name] for name in task.policies])
     console.print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,11 +14,14 @@ from vlbm.cli.common import (
     Method,
     Preset,
     Quiet,
+    Report,
     Resume,
     Seed,
     Settings,
     check_before_fitting,
+    check_space,
     check_writable,
+    command_line,
     fit_estimator,
     keep,
     load_episodes,
@@ -62,13 +65,11 @@ def evaluate(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep the fitted model, checkpoints and estimates here."),
+        typer.Option(metavar="DIR", help="Keep the fitted model, checkpoints, estimates and evidence here."),
     ] = None,
     resume: Resume = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the estimates as JSON.")] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the estimates as an HTML page.")
-    ] = None,
+    report: Report = None,
     column: Column = [],  # noqa: B006
     choices: Choices = None,
     quiet: Quiet = False,
@@ -85,15 +86,19 @@ def evaluate(
     check_request(discount=discount, horizon=horizon, episodes=episodes)
     for path in (json, report):
         check_writable(path)
+    examined = report is not None or save is not None
     progress = make_progress(quiet)
     rule = None if termination is None else _load_termination(termination)
     if model is not None:
         from vlbm.estimators.registry import load_model, parse_settings
 
-        # A fitted model carries its initial states, so only policies are needed.
-        paths = inputs[1:] if len(inputs) > 1 and is_data(inputs[0]) else inputs
-        policies = load_policies(*paths)
+        # A fitted model carries its initial states, so only policies are needed; a page shows more with data.
+        given = len(inputs) > 1 and is_data(inputs[0])
+        policies = load_policies(*(inputs[1:] if given else inputs))
         evaluator = load_model(model)
+        logged = load_episodes(inputs[0], column, choices) if given and examined else None
+        if logged is not None:
+            check_space(inputs[0], logged, evaluator)
         changes = parse_settings(type(evaluator.settings), settings)
         if changes:
             evaluator = evaluator.with_settings(**changes)
@@ -104,23 +109,32 @@ def evaluate(
         logged = load_episodes(inputs[0], column, choices)
         check_before_fitting(logged, policies)
         evaluator = fit_estimator(inputs[0], logged, method, preset, settings, seed, save, resume, progress)
-    estimates = evaluator.evaluate(
-        policies,
-        discount=discount,
-        horizon=horizon,
-        episodes=episodes,
-        actions=actions.value,
-        termination=rule,
-        seed=seed,
-        progress=progress.titled("imagining"),
-    )
-    if save is not None:
-        keep(evaluator, save)
-        estimates.save_json(save / "estimates.json")
+    request: dict[str, Any] = {
+        "episodes": episodes,
+        "actions": actions.value,
+        "termination": rule,
+        "seed": seed,
+        "progress": progress.titled("imagining"),
+    }
+    if examined:
+        from vlbm.comparison import alone
+        from vlbm.evidence.gathering import Examiner
+
+        examiner = Examiner.of(logged, discount=discount, horizon=horizon)
+        estimates, evidence = examiner.examine(evaluator, policies, **request)
+        run = alone(estimates, evidence=evidence, logged=examiner.summary, command=command_line())
+        if save is not None:
+            from vlbm.report.saved import save_run
+
+            keep(evaluator, save)
+            estimates.save_json(save / "estimates.json")
+            save_run(run, save)
+        if report is not None:
+            run.report(report)
+    else:
+        estimates = evaluator.evaluate(policies, discount=discount, horizon=horizon, **request)
     if json is not None:
         estimates.save_json(json)
-    if report is not None:
-        estimates.report(report)
     print_estimates(estimates, make_console())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -16,6 +16,9 @@ from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
 from vlbm.progress import Progress, silent
 from vlbm.rollout import Actions, Termination
+
+# Told of the episodes that every policy had in one of the worlds, by the number of the world.
+Witness = Callable[[int, Mapping[str, Episodes]], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,7 @@ class Request:
     termination: Termination | None = None
     seed: int = 0
     progress: Progress = silent
+    witness: Witness | None = None
 
 
 class Answer(NamedTuple):
@@ -78,11 +82,13 @@ class Evaluator(ABC):
         termination: Termination | None = None,
         seed: int | None = None,
         progress: Progress = silent,
+        witness: Witness | None = None,
     ) -> Estimates:
         """The value of every policy.
 
-        `episodes`, `actions` and `termination` say how policies act in an imagined world; evaluators
-        that imagine none take them too and leave them unused, so that all are called alike.
+        `episodes`, `actions` and `termination` say how policies act in an imagined world, and `witness`
+        is shown what they did there; evaluators that imagine none take them too and leave them unused,
+        so that all are called alike.
         """
         check_request(discount=discount, horizon=horizon, episodes=episodes)
         named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
@@ -98,7 +104,7 @@ class Evaluator(ABC):
         seed = self.seed if seed is None else seed
         began = time.monotonic()
         answer = self.answer(
-            Request(named, discount, horizon, episodes, actions, termination, seed, progress)
+            Request(named, discount, horizon, episodes, actions, termination, seed, progress, witness)
         )
         return Estimates(
             rows=answer.rows,

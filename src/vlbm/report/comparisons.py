@@ -59,15 +59,18 @@ def scores_table(comparison: Comparison) -> Table:
     for name in ("rank correlation", "regret@1", "MAE", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     for method in comparison.estimates:
-        scores = comparison.scores(method)
-        table.add_row(
-            method,
-            _spread([score.rank_correlation for score in scores], 2),
-            _spread([score.regret for score in scores], 2),
-            _spread([score.absolute_error for score in scores], 1),
-            f"{comparison.seconds(method):,.0f}",
-        )
+        table.add_row(method, *score_texts(comparison, method), f"{comparison.seconds(method):,.0f}")
     return table
+
+
+def score_texts(comparison: Comparison, method: str) -> tuple[str, str, str]:
+    """Rank correlation, regret@1 and mean absolute error, each with its spread over seeds."""
+    scores = comparison.scores(method)
+    return (
+        _spread([score.rank_correlation for score in scores], 2),
+        _spread([score.regret for score in scores], 2),
+        _spread([score.absolute_error for score in scores], 1),
+    )
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:

@@ -77,7 +77,7 @@ class WorldEvaluator(Evaluator):
 
     def imagine(self, index: int, request: Request) -> dict[str, Episodes]:
         """Imagined episodes of every policy in one of the worlds."""
-        return rollout(
+        imagined = rollout(
             self.worlds[index].pruned(),
             request.policies,
             start=self._starts(request.episodes, request.seed) if self.settings.start == "logged" else None,
@@ -88,6 +88,9 @@ class WorldEvaluator(Evaluator):
             key=jax.random.fold_in(jax.random.key(request.seed), index),
             progress=request.progress,
         )
+        if request.witness is not None:
+            request.witness(index, imagined)
+        return imagined
 
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
         """The first world's latent of every observation, row for row as `episodes.observation`."""

@@ -1,0 +1,136 @@
+"""Whether worlds know how unsure they are: predictions of held-out episodes against what was logged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+
+from vlbm.episodes import Episodes
+from vlbm.models.base import World
+from vlbm.windows import Window, held_out_windows
+
+LEVELS = tuple(np.round(np.arange(0.1, 0.95, 0.1), 1).tolist())
+# One less than a multiple of 20: the rank among so many draws then hits every level exactly.
+DRAWS = 19
+STEPS = 30
+WINDOWS = 64
+AHEAD = (1, 10, 30)  # steps ahead at which coverage is measured
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """How often logged values fall inside predicted intervals, and how far predictions stray."""
+
+    ahead: tuple[int, ...]
+    levels: tuple[float, ...]
+    coverage: Float[np.ndarray, "ahead levels"]  # of observations, averaged over their dimensions
+    reward_coverage: Float[np.ndarray, "ahead levels"]
+    error: Float[np.ndarray, " steps"]  # root mean square, in standard deviations of the observations
+    standstill: Float[np.ndarray, " steps"]  # the error of saying that nothing changes
+    windows: int
+
+
+def calibrate(
+    worlds: Sequence[World],
+    held_out: Sequence[Episodes],
+    *,
+    steps: int = STEPS,
+    windows: int = WINDOWS,
+    seed: int = 0,
+) -> Calibration:
+    """Every world's predictions from single observations of its own held-out episodes, averaged.
+
+    Actions are the logged ones. Everything that a world is unsure of is drawn, also what is left at
+    its mean when returns are imagined: the question is whether it knows what it does not know.
+    """
+    steps = min(steps, *(int(part.length.max()) for part in held_out))
+    ahead = tuple(step for step in AHEAD if step <= steps)
+    parts = []
+    for index, (world, episodes) in enumerate(zip(worlds, held_out, strict=True)):
+        window = held_out_windows(episodes, steps=steps, count=windows, seed=seed)
+        parts.append(_calibrate(world, window, ahead, jax.random.fold_in(jax.random.key(seed), index)))
+    coverage, reward_coverage, error, standstill = (
+        np.mean(part, axis=0) for part in zip(*parts, strict=True)
+    )
+    return Calibration(ahead, LEVELS, coverage, reward_coverage, error, standstill, windows)
+
+
+def _calibrate(
+    world: World, window: Window, ahead: Sequence[int], key: PRNGKeyArray
+) -> tuple[np.ndarray, ...]:
+    frank = replace(world.pruned(), imagination=replace(world.imagination, sampling="all"))
+    observation, reward = map(np.asarray, open_loop(frank, window, draws=DRAWS, key=key))
+    logged, paid, valid = map(np.asarray, (window.observation, window.reward, window.valid))
+    # What never changes in the log is foreseen by anybody, and has no scale to measure errors in.
+    moving = np.flatnonzero(np.asarray(world.observation.high > world.observation.low))
+    scale = np.asarray(world.observation.scale)[moving]
+
+    def error(predicted: np.ndarray) -> np.ndarray:
+        squared = (((predicted - logged[1:])[..., moving] / scale) ** 2).sum(axis=-1) / max(len(moving), 1)
+        total = np.where(valid, squared, 0.0).sum(axis=1)
+        return np.sqrt(total / np.maximum(valid.sum(axis=1), 1))
+
+    return (
+        np.array(
+            [
+                covered(observation[step - 1][..., moving], logged[step][:, moving], valid[step - 1])
+                for step in ahead
+            ]
+        ),
+        np.array(
+            [covered(reward[step - 1][..., None], paid[step - 1][:, None], valid[step - 1]) for step in ahead]
+        ),
+        error(observation.mean(axis=2)),
+        error(logged[:1]),
+    )
+
+
+def covered(
+    drawn: Float[np.ndarray, "batch draws dims"],
+    logged: Float[np.ndarray, "batch dims"],
+    valid: Bool[np.ndarray, " batch"],
+) -> Float[np.ndarray, " levels"]:
+    """The share of logged values inside the central interval of every level, by their rank among draws."""
+    ranks = ranks_among(drawn[valid], logged[valid])
+    place = (ranks + 0.5) / (drawn.shape[1] + 1)
+    return np.array(
+        [(np.abs(place - 0.5) <= level / 2 + 1e-9).mean() if place.size else 0.0 for level in LEVELS]
+    )
+
+
+def ranks_among(
+    drawn: Float[np.ndarray, "batch draws dims"], logged: Float[np.ndarray, "batch dims"]
+) -> Shaped[np.ndarray, "batch dims"]:
+    """How many draws lie below the logged value; equal ones count half."""
+    below = (drawn < logged[:, None]).sum(axis=1)
+    return below + (drawn == logged[:, None]).sum(axis=1) / 2
+
+
+@eqx.filter_jit
+def open_loop(
+    world: World, window: Window, *, draws: int, key: PRNGKeyArray
+) -> tuple[Float[Array, "steps batch draws obs"], Float[Array, "steps batch draws"]]:
+    """Many courses of every window, given its first observation and its actions."""
+    begin_key, step_key = jax.random.split(key)
+
+    # One axis for windows and draws: along the last axis alone, a world's luck differs.
+    def repeated(values: Array) -> Array:
+        return jnp.repeat(values, draws, axis=0)
+
+    def apart(values: Array) -> Array:
+        return values.reshape(-1, draws, *values.shape[1:])
+
+    def advance(state: Any, inputs: tuple[Array, Int[Array, ""]]) -> tuple[Any, tuple[Array, Array]]:
+        action, time = inputs
+        state, outcome = world.step(state, repeated(action), key=jax.random.fold_in(step_key, time))
+        return state, (apart(outcome.observation), apart(outcome.reward))
+
+    state = world.begin(repeated(window.observation[0]), key=begin_key)
+    return jax.lax.scan(advance, state, (window.action, jnp.arange(len(window.action))))[1]

@@ -1,0 +1,81 @@
+"""LoggedSummary: the log as a page shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from vlbm.diagnostics.probabilities import standard_error
+from vlbm.diagnostics.support import some_of
+from vlbm.episodes import Episodes
+from vlbm.evidence.courses import band, observed_at, still_running, time_points
+from vlbm.inspection import inspect
+
+DIMENSIONS = 24  # of observations whose courses are kept
+EPISODES = 500  # that courses are taken from
+RETURNS = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedSummary:
+    """What was logged, at the discount and horizon of the estimates."""
+
+    episodes: int
+    steps: int
+    fingerprint: str
+    observation_size: int
+    action_size: int
+    discrete: bool
+    ended: float  # share of episodes that the system ended
+    cut: int  # episodes that were cut off before the horizon
+    returns: Float[np.ndarray, " kept"]
+    mean: float  # of all returns
+    standard_error: float
+    times: Int[np.ndarray, " times"]
+    dimensions: Int[np.ndarray, " dims"]  # those that change, as many as are kept
+    courses: Float[np.ndarray, "times dims quantiles"]
+    running: Float[np.ndarray, " times"]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]  # what a reader had to assume, what is missing
+
+
+def summarise(
+    logged: Episodes, *, discount: float, horizon: int | None = None, seed: int = 0
+) -> LoggedSummary:
+    """Everything about the log that a page needs, at a bounded size."""
+    inspection = inspect(logged, discount=discount)
+    horizon = horizon or int(logged.length.max())
+    returns = returns_within(logged, discount=discount, horizon=horizon)
+    times = time_points(horizon)
+    changing = np.flatnonzero(np.ptp(logged.observation, axis=0) > 0)
+    dimensions = (changing if len(changing) else np.arange(logged.observation_size))[:DIMENSIONS]
+    generator = np.random.default_rng(seed)
+    some = some_of(np.arange(logged.count), EPISODES, generator)
+    kept = some_of(np.arange(logged.count), RETURNS, generator)
+    return LoggedSummary(
+        episodes=logged.count,
+        steps=logged.steps,
+        fingerprint=logged.fingerprint(),
+        observation_size=logged.observation_size,
+        action_size=logged.action_size,
+        discrete=logged.discrete,
+        ended=float(logged.terminated.mean()),
+        cut=int((~logged.terminated & (logged.length < horizon)).sum()),
+        returns=returns[kept],
+        mean=float(returns.mean()),
+        standard_error=standard_error(returns),
+        times=times,
+        dimensions=dimensions,
+        courses=band(observed_at(logged.select(some), times, dimensions)),
+        running=still_running(logged.length, times),
+        warnings=inspection.warnings,
+        notes=(*inspection.assumptions, *inspection.missing, *inspection.information),
+    )
+
+
+def returns_within(logged: Episodes, *, discount: float, horizon: int) -> Float[np.ndarray, " episodes"]:
+    """Discounted returns up to the horizon."""
+    weighted = logged.reward.astype(np.float64) * discount**logged.time * (logged.time < horizon)
+    return np.bincount(logged.episode_of_step, weights=weighted, minlength=logged.count)

@@ -1,0 +1,90 @@
+"""Findings: what all parts of a page share, worked out once from a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from vlbm.comparison import Comparison
+from vlbm.diagnostics.probabilities import probability_above, probability_best, spreads
+from vlbm.diagnostics.trust import Circumstances, Verdict, judge
+from vlbm.estimate import Estimate, Estimates
+from vlbm.evidence.gathering import Evidence
+from vlbm.evidence.imagined import PolicyEvidence
+from vlbm.report.numbers import Formatter, alike
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """The first method answers; if it imagines nothing, what another method imagined is shown."""
+
+    comparison: Comparison
+    method: str
+    estimates: Estimates
+    order: tuple[int, ...]  # best first
+    best: Float[np.ndarray, " policies"]
+    above: Float[np.ndarray, " policies"] | None  # the behaviour policy
+    verdicts: tuple[Verdict, ...]
+    imaginer: str | None
+    write: Formatter  # of returns
+
+    @property
+    def evidence(self) -> Evidence | None:
+        return None if self.imaginer is None else self.comparison.evidence[self.imaginer]
+
+    @property
+    def ranked(self) -> list[Estimate]:
+        return [self.estimates[index] for index in self.order]
+
+    def imagined(self, policy: str) -> PolicyEvidence | None:
+        return None if self.evidence is None else self.evidence.policies.get(policy)
+
+    def bounds(self) -> tuple[float, float]:
+        """From the lowest to the highest end of all intervals, and the truth."""
+        values = [bound for row in self.estimates for bound in (row.lower, row.upper)]
+        values += [] if self.comparison.truth is None else list(self.comparison.truth.values())
+        return min(values), max(values)
+
+
+def find(comparison: Comparison) -> Findings:
+    """Probabilities, verdicts and the order of the policies."""
+    method = next(iter(comparison.estimates))
+    estimates = comparison.pooled(method)
+    spread = spreads(estimates)
+    logged = comparison.logged
+    imaginers = [name for name, evidence in comparison.evidence.items() if evidence.policies]
+    imaginer = method if method in imaginers else next(iter(imaginers), None)
+    above = None
+    if logged is not None:
+        above = probability_above(estimates.values, spread, value=logged.mean, error=logged.standard_error)
+
+    def verdict(row: Estimate) -> Verdict:
+        seen = None if imaginer is None else comparison.evidence[imaginer].policies.get(row.policy)
+        own = seen if imaginer == method else None
+        return judge(
+            row,
+            Circumstances(
+                candidates=estimates.values,
+                logged_returns=None if logged is None else logged.returns,
+                logged_ended=None if logged is None else logged.ended,
+                outside=None if seen is None else seen.outside_share,
+                ended=None if own is None else own.ended,
+                model_values=None if own is None else own.model_values,
+            ),
+        )
+
+    every = [bound for row in estimates for bound in (row.lower, row.upper)]
+    every += [] if comparison.truth is None else list(comparison.truth.values())
+    return Findings(
+        comparison=comparison,
+        method=method,
+        estimates=estimates,
+        order=tuple(np.argsort(-estimates.values, kind="stable").tolist()),
+        best=probability_best(estimates.values, spread),
+        above=above,
+        verdicts=tuple(verdict(row) for row in estimates),
+        imaginer=imaginer,
+        write=alike(every),
+    )

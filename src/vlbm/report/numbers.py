@@ -1,0 +1,75 @@
+"""How numbers are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+Formatter = Callable[[float], str]
+
+NOTHING = "\N{EN DASH}"  # where there is no number
+MINUS = "\N{MINUS SIGN}"
+PERCENT = "\N{NO-BREAK SPACE}%"
+
+
+def alike(values: Iterable[float]) -> Formatter:
+    """Writes all numbers of one kind with the same decimals: four digits for the largest of them."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if largest >= 1e9 or 0 < largest < 1e-3:
+        return lambda value: f"{value:.3g}".replace("-", MINUS)
+    digits = 3 - math.floor(math.log10(largest)) if largest > 0 else 0
+    return lambda value: number(value, min(max(digits, 0), 4))
+
+
+def number(value: float, digits: int) -> str:
+    """Thousands apart, a true minus, no minus before zero; a dash where there is no number."""
+    if not math.isfinite(value):
+        return NOTHING
+    return f"{value:z,.{digits}f}".replace("-", MINUS)
+
+
+def short(value: float) -> str:
+    """For axes: no more digits than the number needs."""
+    if not math.isfinite(value):
+        return NOTHING
+    size = abs(value)
+    if size != 0 and (size >= 1e7 or size < 1e-4):
+        return f"{value:.3g}".replace("-", MINUS)
+    text = f"{value:,.10f}".rstrip("0").rstrip(".") if size < 1e7 else f"{value:,.0f}"
+    return ("0" if text in ("-0", "") else text).replace("-", MINUS)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    return NOTHING if not math.isfinite(share) else f"{share:.{digits}%}".replace("%", PERCENT)
+
+
+def probability(value: float) -> str:
+    """Two decimals, and never 0 or 1: nothing is certain here."""
+    if not math.isfinite(value):
+        return NOTHING
+    return "< 0.01" if value < 0.005 else "> 0.99" if value >= 0.995 else f"{value:.2f}"
+
+
+def count(amount: int, noun: str) -> str:
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+WORDS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+
+
+def in_words(amount: int) -> str:
+    return WORDS[amount] if amount < len(WORDS) else f"{amount:,}"

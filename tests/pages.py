@@ -1,0 +1,141 @@
+"""Hand-made comparisons with all evidence, so that pages can be tested without training anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vlbm.comparison import Comparison
+from vlbm.diagnostics.calibration import LEVELS, Calibration
+from vlbm.estimate import Estimate, Estimates
+from vlbm.evidence.courses import time_points
+from vlbm.evidence.gathering import Evidence, ModelEvidence
+from vlbm.evidence.imagined import PolicyEvidence
+from vlbm.evidence.latents import LOGGED, LatentMap
+from vlbm.evidence.logged import LoggedSummary
+
+NAMES = ("tortoise", "hare", "snail")
+
+
+def made_estimates(
+    names: Sequence[str] = NAMES,
+    *,
+    method: str = "vlbm",
+    seed: int = 0,
+    shift: float = 0.0,
+    weighed: bool = False,
+) -> Estimates:
+    """Values 10, 20, 30, ... in the order of the names, each with an interval of 4 either way."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for index, name in enumerate(names):
+        returns = 10.0 * (index + 1) + shift + random.normal(size=50)
+        value = 10.0 * (index + 1) + shift
+        details = {"effective_sample_size": 12.0 + index} if weighed else {}
+        rows.append(Estimate(name, value, 2.0, value - 4, value + 4, returns, 100.0, details=details))
+    data = {"path": "logs.npz", "episodes": 20, "steps": 2000}
+    return Estimates(
+        tuple(rows), method, seed, 0.99, {"branches": 3, "horizon": 1000}, data, {"fit": 3.0, "evaluate": 1.0}
+    )
+
+
+def made_logged(*, horizon: int = 1000, dimensions: int = 3, warnings: tuple[str, ...] = ()) -> LoggedSummary:
+    """A log whose mean return is 15 with a standard error of 0.5."""
+    times = time_points(horizon)
+    random = np.random.default_rng(1)
+    return LoggedSummary(
+        episodes=20,
+        steps=2000,
+        fingerprint="0123456789abcdef" * 2,
+        observation_size=dimensions,
+        action_size=2,
+        discrete=False,
+        ended=0.25,
+        cut=0,
+        returns=random.normal(15.0, 6.0, size=20),
+        mean=15.0,
+        standard_error=0.5,
+        times=times,
+        dimensions=np.arange(dimensions),
+        courses=made_courses(times, dimensions, width=2.0),
+        running=np.linspace(1.0, 0.75, len(times)),
+        warnings=warnings,
+        notes=("log-probabilities are missing",),
+    )
+
+
+def made_courses(times: np.ndarray, dimensions: int, *, width: float = 1.0) -> np.ndarray:
+    middle = np.sin(times / 40.0)[:, None, None] + np.arange(dimensions)[:, None]
+    return (middle + width * np.array([-1.0, 0.0, 1.0])).astype(np.float32)
+
+
+def made_evidence(
+    names: Sequence[str] = NAMES, *, horizon: int = 1000, dimensions: int = 3, points: int = 200
+) -> Evidence:
+    """The first policy stays inside the log, the last one leaves it most of the time."""
+    times = time_points(horizon)
+    shares = np.linspace(0.0, 0.9, len(names)) if len(names) > 1 else [0.0]
+    random = np.random.default_rng(2)
+    policies = {
+        name: PolicyEvidence(
+            model_values=np.array([10.0, 10.5, 11.0]) * (index + 1),
+            ended=0.1,
+            running=np.linspace(1.0, 0.9, len(times)),
+            courses=made_courses(times, dimensions),
+            outside=np.full(len(times), share),
+            outside_share=float(share),
+        )
+        for index, (name, share) in enumerate(zip(names, shares, strict=True))
+    }
+    entries = tuple(
+        {
+            "step": float(step),
+            "loss": 100.0 / step,
+            "divergence": 3.0,
+            "ending": 0.0,
+            "validation": 10.0 / step,
+        }
+        for step in (250, 500, 750, 1000)
+    )
+    coverage = np.array([LEVELS, np.array(LEVELS) * 0.8])
+    return Evidence(
+        times,
+        np.arange(dimensions),
+        policies,
+        ModelEvidence(
+            histories=(entries, entries),
+            best_steps=(1000, 750),
+            branch_weights=(np.array([0.5, 0.3, 0.2]), np.array([0.4, 0.4, 0.2])),
+            calibration=Calibration(
+                (1, 10), LEVELS, coverage, coverage, np.linspace(0.1, 1, 30), np.linspace(0.2, 2, 30), 64
+            ),
+            latents=LatentMap(
+                "t-SNE",
+                random.normal(size=(points, 2)).astype(np.float32),
+                np.arange(points) % (len(names) + 1) + LOGGED,
+                random.normal(size=points),
+            ),
+        ),
+    )
+
+
+def made_comparison(
+    names: Sequence[str] = NAMES, *, truth: bool = True, methods: int = 2, **sizes: int
+) -> Comparison:
+    """Two methods that disagree, with the truth one below the first method's values."""
+    estimates = {"vlbm": (made_estimates(names),)}
+    if methods > 1:
+        estimates["wpdis"] = (made_estimates(names, method="wpdis", shift=3.0, weighed=True),)
+    true = {name: 10.0 * (index + 1) - 1.0 for index, name in enumerate(names)}
+    logged = {key: size for key, size in sizes.items() if key in ("horizon", "dimensions")}
+    return Comparison(
+        policies=tuple(names),
+        estimates=estimates,
+        failures={"fqe": "needs more steps"} if methods > 1 else {},
+        truth=true if truth else None,
+        task="meadow" if truth else None,
+        logged=made_logged(**logged),
+        evidence={"vlbm": made_evidence(names, **sizes)},
+        command="vlbm compare meadow --report report.html",
+    )
