@@ -158,3 +158,12 @@ def test_the_json_has_exactly_the_fields_that_were_promised(estimates, tmp_path)
     assert first["quantiles"] == pytest.approx({"0.05": 5.1, "0.25": 5.5, "0.5": 6, "0.75": 6.5, "0.95": 6.9})
     assert first["cvar"] == {"0.1": 5.0}
     assert first["warnings"] == ["unlike the data"]
+
+
+def test_a_warning_that_many_policies_share_is_said_once():
+    rows = [
+        from_returns(name, [np.zeros(2)], length=1.0, warnings=("too few", *extra))
+        for name, extra in (("a", ()), ("b", ("too wide",)), ("c", ()), ("d", ()))
+    ]
+    estimates = Estimates(tuple(rows), "method", 0, 0.9, {}, {}, warnings=("old data",))
+    assert estimates.all_warnings == ["old data", "a, b, c and 1 more: too few", "b: too wide"]

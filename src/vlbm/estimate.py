@@ -124,8 +124,12 @@ class Estimates(Sequence[Estimate]):
 
     @property
     def all_warnings(self) -> list[str]:
-        """What speaks against the estimates as a whole, then against single ones."""
-        return [*self.warnings, *(f"{row.policy}: {text}" for row in self.rows for text in row.warnings)]
+        """What speaks against the estimates as a whole, then against single ones; nothing is said twice."""
+        about: dict[str, list[str]] = {}
+        for row in self.rows:
+            for text in row.warnings:
+                about.setdefault(text, []).append(row.policy)
+        return [*self.warnings, *(f"{_listed(policies)}: {text}" for text, policies in about.items())]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -229,3 +233,8 @@ def _pooled(rows: Sequence[Estimate]) -> Estimate:
         warnings=tuple(dict.fromkeys(warning for row in rows for warning in row.warnings)),
         details={name: float(np.mean([row.details[name] for row in rows])) for name in sorted(shared)},
     )
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -75,6 +75,7 @@ def make(
             f"[bold]{label}[/]: {episodes.count:,} episodes, {episodes.steps:,} steps, mean return "
             f"{returns.mean():,.1f} ± {returns.std():,.1f}",
             highlight=False,
+            soft_wrap=True,
         )
         console.print(f"  {path}\n  sha256 {checksum(path)}", style="dim", highlight=False, soft_wrap=True)
         if output is not None:
