@@ -115,8 +115,8 @@ def weight_warnings(weights: Weights, details: Mapping[str, float]) -> list[str]
     shape = pareto_shape(weights.whole)
     if shape is not None and shape > HEAVY:
         found.append(
-            f"the largest weights have a heavy tail (Pareto shape {shape:.1f}, sound below {HEAVY}): the mean "
-            "of such weights need not exist, and the interval is too narrow"
+            f"the largest weights have a heavy tail (Pareto shape {shape:.1f}, sound below {HEAVY}): the "
+            "mean of such weights need not exist, and the interval is too narrow"
         )
     if impossible > LARGE_SHARE:
         found.append(f"{impossible:.0%} of the episodes could not have come from this policy")
