@@ -64,7 +64,13 @@ CASES = {
         ImportanceSampling(kind="wis", interval="bernstein", bounds=(-4.0, 4.0)), ("graph",)
     ),
     "wpdis, cloned": Case(ImportanceSampling(clone_steps=400), ("linear",), logged=False, slack=0.1),
-    "fqe": Case(FQE_SMALL, ("graph", "chain", "cliff", "linear"), endless=True, slack=0.1, options=SAMPLED),
+    "fqe": Case(
+        FQE_SMALL,
+        ("graph", "chain", "cliff", "linear"),
+        endless=True,
+        slack=0.1,
+        options=SAMPLED,
+    ),
     "fqe, horizon": Case(FQE_SMALL, ("linear",), slack=0.1, options={**SAMPLED, "horizon": 10}),
     "fqe, separate": Case(
         replace(FQE_SMALL, shared=False), ("graph", "linear"), endless=True, slack=0.1, options=SAMPLED

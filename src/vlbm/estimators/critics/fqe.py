@@ -37,8 +37,8 @@ class FQE(Estimator["FQEEvaluator"]):
     observation and nothing is earned after it; any discount will do.
 
     Observations are looked at once for all policies: a trunk learns to forecast what was logged after
-    them, and every policy has a small network of its own on top. The trunk knows no policy, so that a
-    policy is worth the same alone and in company.
+    them, and every policy has a small network of its own on top. The trunk knows no policy, so that
+    a policy's company changes its value by rounding at most.
 
     The interval resamples episodes, each with the value of its beginning and its discounted Bellman
     residuals: the luck of the beginnings and of the logged steps, as if they had been the policy's own.
