@@ -43,7 +43,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)  # of evaluate
 
 
-FQE_SMALL = FQE(units=(32,), steps=1000, learning_rate=3e-3)
+FQE_SMALL = FQE(trunk_units=(32,), trunk_steps=200, units=(32,), steps=1000, learning_rate=3e-3)
 SAMPLED = {"actions": "sample"}
 WORLD_SMALL: dict[str, Any] = {
     "members": 2,
@@ -64,12 +64,16 @@ CASES = {
         ImportanceSampling(kind="wis", interval="bernstein", bounds=(-4.0, 4.0)), ("graph",)
     ),
     "wpdis, cloned": Case(ImportanceSampling(clone_steps=400), ("linear",), logged=False, slack=0.1),
-    "fqe": Case(FQE_SMALL, ("graph", "chain", "cliff"), endless=True, slack=0.1, options=SAMPLED),
-    "fqe, horizon": Case(
-        replace(FQE_SMALL, units=(32, 32), layer_norm=False),
-        ("linear",),
+    "fqe": Case(
+        FQE_SMALL,
+        ("graph", "chain", "cliff", "linear"),
+        endless=True,
         slack=0.1,
-        options={**SAMPLED, "horizon": 10},
+        options=SAMPLED,
+    ),
+    "fqe, horizon": Case(FQE_SMALL, ("linear",), slack=0.1, options={**SAMPLED, "horizon": 10}),
+    "fqe, separate": Case(
+        replace(FQE_SMALL, shared=False), ("graph", "linear"), endless=True, slack=0.1, options=SAMPLED
     ),
     "dr": Case(DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)), ("graph",)),
     "wdr": Case(DoublyRobust(kind="wdr", critic=replace(FQE_SMALL, steps=300)), ("linear",)),
@@ -82,7 +86,7 @@ CASES = {
     ),
 }
 # What trains for long is left to `make test-slow`; each kind of method still runs at every change.
-LONG = ("fqe, horizon", "wdr", "ar")
+LONG = ("ar",)
 EACH = [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES]
 PAIRS = [
     pytest.param(case, system, marks=[pytest.mark.slow] if case in LONG else [])

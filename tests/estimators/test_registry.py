@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vlbm.errors import InputError
+from vlbm.estimators.critics.fqe import FQE
 from vlbm.estimators.registry import make_estimator, parse_settings
 from vlbm.estimators.worlds.presets import PRESETS, VARIANTS
 from vlbm.estimators.worlds.vlbm import VLBM
@@ -102,6 +103,31 @@ def test_texts_become_settings_of_the_right_type(text, value):
 def test_texts_that_are_no_settings_are_refused_with_what_was_expected(text, message):
     with pytest.raises(InputError) as caught:
         parse_settings(VLBM, [text])
+    assert message in str(caught.value)
+
+
+def test_settings_of_a_critic_are_reached_by_a_dot():
+    made = make_estimator("wdr", settings=["critic.steps=2000", "folds=3", "critic.units=16,8"])
+    assert (made.kind, made.folds) == ("wdr", 3)
+    assert made.critic == FQE(steps=2000, units=(16, 8))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("critic.stps=3", "unknown setting 'critic.stps'; did you mean 'critic.steps'?"),
+        ("critik.steps=3", "unknown setting 'critik.steps'; did you mean 'critic'?"),
+        ("critic.zzz=3", "unknown setting 'critic.zzz'; there are shared, "),
+        ("critic.steps=2.5", "setting critic.steps=2.5: expected a whole number"),
+        ("critic.steps", "setting 'critic.steps': expected key=value"),
+        ("critic=fqe", "setting critic=fqe: it has settings of its own, such as critic.shared=..."),
+        ("folds.steps=3", "unknown setting 'folds.steps'"),
+        ("critic.steps=0", "setting steps=0: must be at least 1"),
+    ],
+)
+def test_settings_of_a_critic_are_refused_like_others(text, message):
+    with pytest.raises(InputError) as caught:
+        make_estimator("dr", settings=[text])
     assert message in str(caught.value)
 
 

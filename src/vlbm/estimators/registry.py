@@ -7,7 +7,7 @@ import difflib
 import importlib
 import types
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -76,20 +76,36 @@ def _method(name: str) -> Method:
     return METHODS[name]
 
 
-def parse_settings(settings_type: type, assignments: Sequence[str]) -> dict[str, Any]:
-    """'key=value' texts as settings, checked against the types of the fields."""
+def parse_settings(settings_type: type, assignments: Sequence[str], within: str = "") -> dict[str, Any]:
+    """'key=value' texts as settings, checked against the types of the fields.
+
+    Settings that are settings themselves are reached by a dot: 'critic.steps=2000'. `within` is how far
+    the dots have led already.
+    """
     hints = get_type_hints(settings_type)
     names = [field.name for field in fields(settings_type)]
-    parsed = {}
+    parsed: dict[str, Any] = {}
+    inner: dict[str, list[str]] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals:
-            raise InputError(f"setting '{assignment}': expected key=value")
-        if name not in names:
+            raise InputError(f"setting '{within}{assignment}': expected key=value")
+        name, dot, rest = name.partition(".")
+        if name not in names or (dot and not is_dataclass(hints[name])):
             near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(names)}"
-            raise InputError(f"unknown setting '{name}'; {hint}")
-        parsed[name] = _parse(name, text, hints[name])
+            hint = f"did you mean '{within}{near[0]}'?" if near else f"there are {', '.join(names)}"
+            raise InputError(f"unknown setting '{within}{name}{dot}{rest}'; {hint}")
+        if dot:
+            inner.setdefault(name, []).append(f"{rest}={text}")
+        elif is_dataclass(hints[name]):
+            raise InputError(
+                f"setting {within}{name}={text}: it has settings of its own, such as "
+                f"{name}.{fields(hints[name])[0].name}=..."
+            )
+        else:
+            parsed[name] = _parse(f"{within}{name}", text, hints[name])
+    for name, changes in inner.items():
+        parsed[name] = hints[name](**parse_settings(hints[name], changes, f"{within}{name}."))
     return parsed
 
 

@@ -147,7 +147,8 @@ def test_a_policy_without_a_critic_and_a_critic_without_numbers_are_named():
 
 
 def test_folds_train_critics_apart_and_the_result_says_how_it_was_made():
-    settings = DoublyRobust(kind="dr", folds=2, critic=FQE(units=(8,), steps=100, learning_rate=1e-2))
+    critic = FQE(trunk_units=(8,), trunk_steps=20, units=(8,), steps=100, learning_rate=1e-2)
+    settings = DoublyRobust(kind="dr", folds=2, critic=critic)
     estimates = settings.fit(LOGS).evaluate({"it": TARGET}, discount=DISCOUNT)
     assert abs(estimates[0].value - TRUTH) < 4 * estimates[0].standard_error
     assert estimates.to_json()["settings"]["folds"] == 2

@@ -11,15 +11,24 @@ import numpy as np
 import pytest
 
 from vlbm.episodes import Episodes
-from vlbm.errors import InputError
-from vlbm.estimators import choices as choices_module
+from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.estimators.critics import choices as choices_module
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.fitted import FittedCritics
 from vlbm.estimators.critics.fqe import FQE
 from vlbm.policies import FunctionPolicy, Layer, MLPPolicy
 
 # Networks as small as can be: everything observed is the same, so values are a few constants.
-TINY = FQE(units=(8,), steps=200, learning_rate=1e-2, target_rate=0.2, averaging=0.02, batch=64)
+TINY = FQE(
+    trunk_units=(8,),
+    trunk_steps=20,
+    units=(8,),
+    steps=200,
+    learning_rate=1e-2,
+    target_rate=0.2,
+    averaging=0.02,
+    batch=64,
+)
 LENGTH = 5
 
 
@@ -85,12 +94,17 @@ def test_policies_act_by_their_mean_or_by_sampling_as_asked():
 
 
 def test_a_divergent_critic_is_warned_of_and_still_gives_numbers():
-    wild = replace(TINY, learning_rate=1e38, layer_norm=False)
+    wild = replace(TINY, shared=False, learning_rate=1e38, layer_norm=False)
     (row,) = evaluate(constant(terminated=False), blind(0.5, 0.5), wild)
     assert any("diverged" in text for text in row.warnings)
     numbers = [row.value, row.standard_error, row.lower, row.upper, *row.details.values()]
     assert np.isfinite(numbers).all()
     assert 0.0 <= row.value <= 20.0
+
+
+def test_features_that_diverge_stop_it_all_with_what_to_do():
+    with pytest.raises(TrainingDivergedError, match="learning_rate"):
+        evaluate(constant(terminated=False), blind(0.5, 0.5), replace(TINY, learning_rate=1e38))
 
 
 def test_a_value_that_still_moves_is_warned_of():
@@ -176,6 +190,8 @@ def test_a_policy_that_gives_no_action_is_named():
     [
         ("steps", 0),
         ("units", ()),
+        ("trunk_units", (8, 0)),
+        ("trunk_steps", 0),
         ("target_rate", 0.0),
         ("held_out", 1.0),
         ("learning_rate", -1.0),

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from vlbm.episodes import Episodes
-from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.critics.networks import Critics, Seen
+from vlbm.estimators.critics.representation import Trunk
 from vlbm.scaling import Scaler
 
 
@@ -22,6 +23,14 @@ class Shape:
     models: int
     twin: bool
     discrete: bool
+
+    @property
+    def copies(self) -> int:
+        """Networks of one policy."""
+        return self.models * (2 if self.twin else 1)
+
+    def per_copy(self, values: Float[Array, "models ..."]) -> Float[Array, "copies ..."]:
+        return jnp.repeat(values, 2, axis=0) if self.twin else values
 
 
 class Logged(eqx.Module):
@@ -39,6 +48,14 @@ class Logged(eqx.Module):
     unit: Float[Array, ""]
     offset: Float[Array, ""]
     discount: Float[Array, ""]
+    trunk: Trunk | None = None  # without one, networks see observations alone
+
+    def seen(self, row: Int[Array, " batch"], shape: Shape) -> Seen:
+        """Observations as the networks take them."""
+        plain = self.observation[row]
+        if self.trunk is None:
+            return Seen(plain, jnp.broadcast_to(plain, (shape.copies, *plain.shape)))
+        return Seen(plain, shape.per_copy(self.trunk(plain)))
 
     def targets(
         self,
@@ -65,7 +82,7 @@ class Logged(eqx.Module):
     ) -> tuple[Float[Array, "models policies batch"], Float[Array, "models policies batch"]]:
         """V within the feasible range, and how far outside it was."""
         chosen = choice.reshape(len(row), shape.policies, -1)
-        observation = self.observation[row]
+        observation = self.seen(row, shape)
         if shape.discrete:
             free = jnp.einsum("cpba,bpa->cpb", critics(observation, None), chosen)
         else:
@@ -78,7 +95,7 @@ class Logged(eqx.Module):
         self, critics: Critics, step: Int[Array, " batch"], shape: Shape
     ) -> Float[Array, "copies policies batch"]:
         """Q of the logged actions."""
-        observation, action = self.observation[self.before[step]], self.action[step]
+        observation, action = self.seen(self.before[step], shape), self.action[step]
         if not shape.discrete:
             return critics(observation, action)[..., 0]
         outputs = critics(observation, None)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
-from vlbm.estimators.critics.bellman import Problem, Shape
+from vlbm.estimators.critics.bellman import Logged, Problem, Shape
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.fitted import FittedCritics
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.critics.representation import Book, Lessons, Trunk, learn_trunk, what_came_after
 from vlbm.estimators.critics.temporal_difference import Descent, train
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
@@ -34,6 +36,10 @@ class FQE(Estimator["FQEEvaluator"]):
     off goes on in value, one that ended earns nothing more. With a horizon, time is one more
     observation and nothing is earned after it; any discount will do.
 
+    Observations are looked at once for all policies: a trunk learns to forecast what was logged after
+    them, and every policy has a small network of its own on top. The trunk knows no policy, so that
+    a policy's company changes its value by rounding at most.
+
     The interval resamples episodes, each with the value of its beginning and its discounted Bellman
     residuals: the luck of the beginnings and of the logged steps, as if they had been the policy's own.
     It knows neither what the networks got wrong nor how far the policy leaves the logs. With several
@@ -41,13 +47,18 @@ class FQE(Estimator["FQEEvaluator"]):
     larger. Quantiles are those of the values of initial observations, for returns are never seen.
     """
 
-    # The networks
-    units: tuple[int, ...] = (128, 128)
+    # What all policies share
+    shared: bool = True  # features of observations, learnt once; without them every policy learns alone
+    trunk_units: tuple[int, ...] = (128, 128)
+    trunk_steps: int = 8000
+    # The networks of every policy
+    units: tuple[int, ...] = (64,)
     layer_norm: bool = True  # steadies training, and flattens values far from where most are seen
+    quadratic: bool = True  # a part beside the network that does not, where actions are vectors
     twin: bool = False  # the smaller of two networks is believed
     models: int = 1
     # The training
-    steps: int = 10_000
+    steps: int = 5000
     batch: int = 256
     learning_rate: float = 1e-3
     warm_up: int = 100
@@ -70,14 +81,20 @@ class FQE(Estimator["FQEEvaluator"]):
 
     @property
     def descent(self) -> Descent:
-        schedule = Schedule(
-            steps=self.steps,
+        return Descent(self._schedule(self.steps), self.batch, self.target_rate, self.averaging)
+
+    @property
+    def lessons(self) -> Lessons:
+        return Lessons(self.trunk_units, self._schedule(self.trunk_steps), self.batch)
+
+    def _schedule(self, steps: int) -> Schedule:
+        return Schedule(
+            steps=steps,
             learning_rate=self.learning_rate,
-            warm_up=min(self.warm_up, self.steps // 10),
+            warm_up=min(self.warm_up, steps // 10),
             decay_rate=self.decay_rate,
             clip=self.clip,
         )
-        return Descent(schedule, self.batch, self.target_rate, self.averaging)
 
     def learn(self, episodes: Episodes, run: Run) -> FQEEvaluator:
         """Keep the data and their scaling; critics belong to policies and are trained with them."""
@@ -167,18 +184,24 @@ class FQEEvaluator(Evaluator):
             key=jax.random.fold_in(jax.random.key(seed), 1),
             scaler=self.action_scaler,
         )
+        logged = problem.logged(weight)
+        if settings.shared:
+            trunk = self._trunk(logged, problem, seed, progress.titled("learning features"))
+            logged = replace(logged, trunk=trunk)
         trained = train(
             Critics(
-                copies=shape.models * (2 if settings.twin else 1),
+                copies=shape.copies,
                 policies=shape.policies,
-                observations=logs.observation_size + (horizon is not None),
+                observations=logged.observation.shape[1],
+                features=settings.trunk_units[-1] if settings.shared else 0,
                 actions=logs.action_size,
                 discrete=logs.discrete,
                 units=settings.units,
                 layer_norm=settings.layer_norm,
+                quadratic=settings.quadratic,
                 random=np.random.default_rng([seed, 1]),
             ),
-            problem.logged(weight),
+            logged,
             choices,
             shape=shape,
             descent=settings.descent,
@@ -188,6 +211,26 @@ class FQEEvaluator(Evaluator):
             progress=progress.titled("training critics"),
         )
         return FittedCritics(problem, choices, weight, trained)
+
+    def _trunk(self, logged: Logged, problem: Problem, seed: int, progress: Progress) -> Trunk:
+        logs = self.episodes
+        action = np.eye(logs.action_size, dtype=np.float32)[logs.action] if logs.discrete else logged.action
+        after = what_came_after(
+            logs,
+            np.asarray(logged.observation),
+            np.asarray(logged.goes_on),
+            discount=problem.discount,
+            seed=seed,
+        )
+        book = Book(
+            observation=logged.observation,
+            action=jnp.asarray(action),
+            before=logged.before,
+            after=jnp.asarray(after),
+            weight=logged.weight[logged.episode],
+            pool=jnp.asarray(problem.usable),
+        )
+        return learn_trunk(book, self.settings.lessons, seed=seed, progress=progress)
 
     def _weights(self, seed: int) -> Float[np.ndarray, "episodes models"]:
         count, models = self.episodes.count, self.settings.models
@@ -214,11 +257,14 @@ class FQEEvaluator(Evaluator):
 
 
 def _check_settings(settings: FQE) -> None:
-    for name in ("models", "steps", "batch", "draws", "resamples"):
+    for name in ("models", "steps", "trunk_steps", "batch", "draws", "resamples"):
         if getattr(settings, name) < 1:
             raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
-    if not settings.units or min(settings.units) < 1:
-        raise InputError(f"setting units={settings.units}: at least one hidden layer of one unit is needed")
+    for name in ("units", "trunk_units"):
+        if not getattr(settings, name) or min(getattr(settings, name)) < 1:
+            raise InputError(
+                f"setting {name}={getattr(settings, name)}: at least one hidden layer of one unit is needed"
+            )
     for name in ("target_rate", "averaging"):
         if not 0 < getattr(settings, name) <= 1:
             raise InputError(f"setting {name}={getattr(settings, name)}: must be above 0 and at most 1")

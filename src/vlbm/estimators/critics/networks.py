@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
+from vlbm.estimators.critics.quadratic import LARGEST, Quadratic
 from vlbm.networks import Identity, LayerNorm, Linear, make_normalisation
 
 
@@ -32,19 +33,28 @@ class Critic(Protocol):
         """When the policy acts."""
 
 
+class Seen(NamedTuple):
+    """Observations as critics take them: as they are, and with the features that copies have of them."""
+
+    plain: Float[Array, "batch obs"]
+    inputs: Float[Array, "copies batch inputs"]
+
+
 class Critics(eqx.Module):
     """A Q network for every policy, `copies` times: every array has the axes copies and policies first.
 
     The first layer is kept apart, because all networks see the same observations: their products are
-    one product. Discrete actions have a head each; vectors enter the first layer.
+    one product. Discrete actions have a head each; vectors enter the first layer, and a quadratic part
+    beside the network where inputs are few enough.
     """
 
-    observed: Float[Array, "copies policies obs units"]
+    observed: Float[Array, "copies policies inputs units"]
     acted: Float[Array, "copies policies act units"] | None
     bias: Float[Array, "copies policies units"]
     layers: tuple[Linear, ...]  # stacked
     norms: tuple[LayerNorm | Identity, ...]  # stacked
     head: Linear  # stacked
+    quadratic: Quadratic | None
 
     def __init__(
         self,
@@ -52,22 +62,25 @@ class Critics(eqx.Module):
         copies: int,
         policies: int,
         observations: int,
+        features: int,
         actions: int,
         discrete: bool,
         units: Sequence[int],
         layer_norm: bool,
+        quadratic: bool,
         random: np.random.Generator,
     ):
         """Copies differ; policies all start from the same network, so that none depends on its company."""
         vectors = 0 if discrete else actions
+        inputs = observations + features
         sizes = list(itertools.pairwise(units))
         single = []
         for _ in range(copies):
-            first = Linear(observations + vectors, units[0], random=random, gain=2**0.5)
+            first = Linear(inputs + vectors, units[0], random=random, gain=2**0.5)
             single.append(
                 (
-                    first.weight[:observations],
-                    None if discrete else first.weight[observations:],
+                    first.weight[:inputs],
+                    None if discrete else first.weight[inputs:],
                     first.bias,
                     tuple(Linear(*size, random=random, gain=2**0.5) for size in sizes),
                     tuple(make_normalisation("layer" if layer_norm else "none", size) for size in units),
@@ -77,38 +90,62 @@ class Critics(eqx.Module):
             )
         stacked = jax.tree.map(lambda *leaves: _spread(leaves, policies), *single)
         self.observed, self.acted, self.bias, self.layers, self.norms, self.head = stacked
+        few = vectors and observations + vectors <= LARGEST
+        self.quadratic = (
+            Quadratic(copies=copies, policies=policies, inputs=observations + vectors)
+            if quadratic and few
+            else None
+        )
 
     def __call__(
-        self,
-        observation: Float[Array, "batch obs"],
-        action: Float[Array, "batch act"] | Float[Array, "batch policies act"] | None,
+        self, seen: Seen, action: Float[Array, "batch act"] | Float[Array, "batch policies act"] | None
     ) -> Float[Array, "copies policies batch outputs"]:
         """The outputs of all networks; of discrete actions one output each, otherwise one."""
-        return self.outputs(self.features(observation, action))
+        hidden = self.hidden(seen, action)
+        outputs = jax.vmap(jax.vmap(lambda head, hidden: head(hidden)))(self.head, hidden)
+        if self.quadratic is None or action is None:
+            return outputs
+        return outputs + self.quadratic(seen.plain, action)[..., None]
 
-    def features(
-        self,
-        observation: Float[Array, "batch obs"],
-        action: Float[Array, "batch act"] | Float[Array, "batch policies act"] | None,
+    def hidden(
+        self, seen: Seen, action: Float[Array, "batch act"] | Float[Array, "batch policies act"] | None
     ) -> Float[Array, "copies policies batch units"]:
         """The last hidden layer; action vectors are the same for all policies, or each has its own."""
-        first = jnp.einsum("bi,cpiu->cpbu", observation, self.observed)
+        first = jnp.einsum("cbi,cpiu->cpbu", seen.inputs, self.observed)
         if self.acted is not None and action is not None:
             pattern = "bi,cpiu->cpbu" if action.ndim == 2 else "bpi,cpiu->cpbu"
             first = first + jnp.einsum(pattern, action, self.acted)
         first = first + self.bias[..., None, :]
         return jax.vmap(jax.vmap(_deep))(self.layers, self.norms, first)
 
-    def outputs(
-        self, features: Float[Array, "copies policies batch units"]
-    ) -> Float[Array, "copies policies batch outputs"]:
-        return jax.vmap(jax.vmap(lambda head, features: head(features)))(self.head, features)
+    def regressors(
+        self, seen: Seen, action: Float[Array, "batch act"] | Float[Array, "batch policies act"] | None
+    ) -> Float[Array, "copies policies batch regressors"]:
+        """All that the outputs are linear in: hidden units, products of inputs, and last a one."""
+        hidden = self.hidden(seen, action)
+        parts = [hidden, jnp.ones_like(hidden[..., :1])]
+        if self.quadratic is not None and action is not None:
+            products = self.quadratic.products(seen.plain, action)
+            parts.insert(1, jnp.broadcast_to(products, (*hidden.shape[:-1], products.shape[-1])))
+        return jnp.concatenate(parts, axis=-1)
 
-    def corrected(self, by: Float[Array, "copies policies units+1 #outputs"]) -> Critics:
-        """The same networks with this added to their last layers; the last row goes to the bias."""
-        head = self.head
-        changed = (head.weight + by[..., :-1, :], head.bias + by[..., -1, :])
-        return eqx.tree_at(lambda critics: (critics.head.weight, critics.head.bias), self, changed)
+    @property
+    def regressor_count(self) -> int:
+        return self.head.weight.shape[-2] + 1 + (0 if self.quadratic is None else self.quadratic.size)
+
+    def corrected(self, by: Float[Array, "copies policies regressors #outputs"]) -> Critics:
+        """The same networks with this added to what their regressors are multiplied with."""
+        head, units = self.head, self.head.weight.shape[-2]
+        moved = eqx.tree_at(
+            lambda critics: (critics.head.weight, critics.head.bias),
+            self,
+            (head.weight + by[..., :units, :], head.bias + by[..., -1, :]),
+        )
+        if self.quadratic is None:
+            return moved
+        return eqx.tree_at(
+            lambda critics: critics.quadratic, moved, self.quadratic.moved(by[..., units:-1, 0])
+        )
 
     def chosen(self, keep: np.ndarray, other: Critics) -> Critics:
         """These networks where `keep` says so, the others elsewhere."""

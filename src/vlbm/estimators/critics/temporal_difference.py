@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int
 from vlbm.compilation import keep_programs
 from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.choices import Choices
+from vlbm.estimators.critics.leap import leap, probe_size
 from vlbm.estimators.critics.networks import Critics
 from vlbm.progress import Progress
 from vlbm.training import Schedule
@@ -22,9 +23,6 @@ from vlbm.training import Schedule
 STRIDE = 50  # steps per compiled call
 LOOKS = 20  # how often the values are looked at
 LEAPS = 0.8  # the share of training in which last layers leap, at every second look
-PROBE = 30_000_000  # numbers that a leap looks at: features of as many steps as that makes
-LARGEST_SYSTEM = 300  # unknowns of a leap for one network
-RIDGE = 3e-3  # of the mean square of the features
 CHUNK = 4096  # observations evaluated at once
 
 
@@ -43,6 +41,10 @@ class State(NamedTuple):
     target: Critics
     average: Critics
     optimiser: Any
+
+    def corrected(self, by: Float[Array, "copies policies regressors #outputs"]) -> State:
+        online, target, average = (part.corrected(by) for part in (self.online, self.target, self.average))
+        return State(online, target, average, self.optimiser)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +125,7 @@ def train(
     state = State(critics, critics, critics, optimiser)
     table = choices.table() if choices.copies else None
     before = np.asarray(logged.before)
-    unknowns = (critics.bias.shape[-1] + 1) * critics.head.bias.shape[-1]
-    count = max(PROBE // (min(unknowns, LARGEST_SYSTEM) * critics.bias.shape[0] * shape.policies), 1000)
+    count = min(probe_size(critics), len(pool))
     sound = critics
     course: list[np.ndarray] = []
     diverged: dict[int, int] = {}
@@ -145,9 +146,10 @@ def train(
                 if done % every == 0 or done == steps:
                     look = done // every
                     if look % 2 == 0 and done <= LEAPS * steps:
-                        probe = random.choice(pool, min(count, len(pool)), replace=False)
+                        probe = random.choice(pool, count, replace=False)
                         answer = _choice(choices, table, before[probe] + 1, look % max(choices.copies, 1))
-                        state = _leap(state, logged, jnp.asarray(probe), answer, shape)
+                        by = leap(state.average, logged, jnp.asarray(probe), answer, shape)
+                        state = state.corrected(by)
                     now = Trained(state.average, shape, logged, choices, table, np.zeros(0), done, {})
                     values = now.state_values(initial).mean(axis=-1)
                     fine = np.isfinite(values).all(axis=0)
@@ -202,56 +204,6 @@ def _action_values(critics: Critics, logged: Logged, steps: Array, shape: Shape)
 
 
 @eqx.filter_jit
-def _leap(state: State, logged: Logged, probe: Array, choice: Array, shape: Shape) -> State:
-    """The last layers, moved to where repeating the regression on these features would end.
-
-    Training on one's own predictions is slowest where values rise or fall together: with a discount of
-    0.995 such an error shrinks by half a percent while the targets are renewed. For the last layer the
-    end of it all is one system of linear equations (LSTD, as a correction of what is there).
-    """
-    critics = state.average
-    error = _per_copy(logged.targets(critics, probe, choice, shape), shape)
-    error = error - logged.action_values(critics, probe, shape)
-    weight = _per_copy(logged.weight[logged.episode[probe]].T[:, None], shape)
-    row, chosen = logged.before[probe], choice.reshape(len(probe), shape.policies, -1)
-    taken = logged.action[probe]
-    here = _with_constant(critics.features(logged.observation[row], None if shape.discrete else taken))
-    there = _with_constant(critics.features(logged.observation[row + 1], None if shape.discrete else chosen))
-    outputs = 1
-    if shape.discrete and here.shape[-1] * chosen.shape[-1] <= LARGEST_SYSTEM:
-        # Every action has a head of its own. Where that is too many, all heads are moved alike.
-        outputs = chosen.shape[-1]
-        here = _by_action(here, jax.nn.one_hot(taken, outputs)[:, None])
-        there = _by_action(there, chosen)
-    there = logged.discount * logged.goes_on[probe][:, None] * there
-    weighted = weight[..., None] * here / len(probe)
-    square = jnp.einsum("cpbi,cpbj->cpij", weighted, here - there)
-    size = jnp.einsum("cpbi,cpbi->cp", weighted, here) / here.shape[-1]
-    ridge = RIDGE * size[..., None, None] * jnp.eye(here.shape[-1])
-    by = jnp.linalg.solve(square + ridge, jnp.einsum("cpbi,cpb->cpi", weighted, error)[..., None])[..., 0]
-    # A system that is nearly singular answers anything: no leap goes farther than values are spread.
-    change = jnp.einsum("cpbi,cpi->cpb", here, by)
-    by = by / jnp.maximum(jnp.sqrt((change**2).mean(axis=-1, keepdims=True)), 1.0)
-    by = jnp.where(jnp.isfinite(by).all(axis=-1, keepdims=True), by, 0.0)
-    by = by.reshape(*by.shape[:2], -1, outputs)
-    return state._replace(
-        online=state.online.corrected(by),
-        target=state.target.corrected(by),
-        average=state.average.corrected(by),
-    )
-
-
-def _with_constant(features: Float[Array, "*batch units"]) -> Float[Array, "*batch units+1"]:
-    return jnp.concatenate([features, jnp.ones_like(features[..., :1])], axis=-1)
-
-
-def _by_action(features: Float[Array, "copies policies batch units"], share: Array) -> Array:
-    """Features for every action, as much as it has a share in what is done."""
-    lifted = features[..., None] * jnp.swapaxes(share, 0, 1)[None, :, :, None]
-    return lifted.reshape(*features.shape[:3], -1)
-
-
-@eqx.filter_jit
 def _advance(
     state: State,
     logged: Logged,
@@ -268,8 +220,8 @@ def _advance(
     def body(index: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
         (online, target, average, optimiser_state), _ = carry
         step, choice = drawn[index - begin], table[places[index - begin]]
-        aim = _per_copy(logged.targets(target, step, choice, shape), shape)
-        weight = _per_copy(logged.weight[logged.episode[step]].T[:, None], shape)
+        aim = shape.per_copy(logged.targets(target, step, choice, shape))
+        weight = shape.per_copy(logged.weight[logged.episode[step]].T)[:, None]
 
         def loss(online: Critics) -> tuple[Array, Array]:
             error = logged.action_values(online, step, shape) - aim
@@ -286,10 +238,6 @@ def _advance(
         return State(online, target, average, optimiser_state), losses
 
     return jax.lax.fori_loop(begin, end, body, (state, jnp.zeros(shape.policies)))
-
-
-def _per_copy(values: Float[Array, "models ..."], shape: Shape) -> Array:
-    return jnp.repeat(values, 2, axis=0) if shape.twin else values
 
 
 def _towards(old: Critics, new: Critics, rate: Any) -> Critics:

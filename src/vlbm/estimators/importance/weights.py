@@ -10,12 +10,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from vlbm.episodes import Episodes
+from vlbm.estimators.importance.tail import pareto_shape
 
 # A weight of a sound log exceeds this one time in 10^43, for weights average to one.
 LARGEST_LOG_WEIGHT = 100.0
 FEW = 10.0  # fewer effective episodes than this are warned of
 LARGE_SHARE = 0.5  # of the weight in one episode, or of the episodes
 SOUND_MEAN = (0.1, 10.0)  # weights whose mean lies outside are warned of
+HEAVY = 0.7  # a Pareto shape above this is warned of: no number of episodes within reach tames such weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +111,12 @@ def weight_warnings(weights: Weights, details: Mapping[str, float]) -> list[str]
         found.append(
             f"the weights average {mean:.2g}, and sound ones average 1: episodes like this policy's are "
             "missing, or log-probabilities are wrong"
+        )
+    shape = pareto_shape(weights.whole)
+    if shape is not None and shape > HEAVY:
+        found.append(
+            f"the largest weights have a heavy tail (Pareto shape {shape:.1f}, sound below {HEAVY}): the "
+            "mean of such weights need not exist, and the interval is too narrow"
         )
     if impossible > LARGE_SHARE:
         found.append(f"{impossible:.0%} of the episodes could not have come from this policy")
