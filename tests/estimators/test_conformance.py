@@ -17,6 +17,7 @@ from vlbm.estimators.base import Estimator, Evaluator
 from vlbm.estimators.critics.doubly_robust import DoublyRobust
 from vlbm.estimators.critics.fqe import FQE
 from vlbm.estimators.importance.sampling import ImportanceSampling
+from vlbm.estimators.registry import make_estimator
 from vlbm.estimators.worlds.ar import AutoRegressive
 from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.suites.exact import SYSTEMS, ExactSystem, truths
@@ -44,6 +45,7 @@ class Case:
 
 
 FQE_SMALL = FQE(trunk_units=(32,), trunk_steps=200, units=(32,), steps=1000, learning_rate=3e-3)
+RATIOS_SMALL = ("units=32", "steps=100", "resamples=500")
 SAMPLED = {"actions": "sample"}
 WORLD_SMALL: dict[str, Any] = {
     "members": 2,
@@ -77,6 +79,25 @@ CASES = {
     ),
     "dr": Case(DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)), ("graph",)),
     "wdr": Case(DoublyRobust(kind="wdr", critic=replace(FQE_SMALL, steps=300)), ("linear",)),
+    **{
+        name: Case(
+            make_estimator(name, settings=RATIOS_SMALL),
+            ("graph", "chain", "cliff"),
+            endless=True,
+            slack=0.1,
+            options=SAMPLED,
+        )
+        for name in ("dice", "dualdice", "gendice", "vpm")
+    },
+    **{
+        f"{name}, horizon": Case(
+            make_estimator(name, settings=(*RATIOS_SMALL, "units=64,64", "layer_norm=false")),
+            ("linear",),
+            slack=0.1,
+            options={**SAMPLED, "horizon": 10},
+        )
+        for name in ("dice", "vpm")
+    },
     "ff": Case(FeedForward(**WORLD_SMALL), ("linear",), slack=0.2, options=IMAGINED),
     "ar": Case(
         AutoRegressive(**WORLD_SMALL, masked_units=2, member_weight=0.0),
@@ -86,7 +107,7 @@ CASES = {
     ),
 }
 # What trains for long is left to `make test-slow`; each kind of method still runs at every change.
-LONG = ("ar",)
+LONG = ("ar", "dualdice", "gendice", "dice, horizon", "vpm, horizon")
 EACH = [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES]
 PAIRS = [
     pytest.param(case, system, marks=[pytest.mark.slow] if case in LONG else [])

@@ -59,7 +59,11 @@ class Balance:
     ) -> Float[np.ndarray, " policies"]:
         """What every policy is worth if these are its ratios at these steps."""
         earned = ratio @ self.problem.episodes.reward[steps].astype(np.float64)
-        ended = ratio @ self.ending[steps] if self.self_normalised else np.full(len(ratio), self.share * len(steps))
+        ended = (
+            ratio @ self.ending[steps]
+            if self.self_normalised
+            else np.full(len(ratio), self.share * len(steps))
+        )
         usable = ended > 0
         return np.where(usable, earned / np.where(usable, ended, 1.0), self.otherwise)
 
@@ -146,8 +150,8 @@ class Corrected:
             )
         if details["effective_share"] < FEW:
             found.append(
-                f"the ratios are concentrated: all the logged steps are worth {details['effective_share']:.1%} "
-                "of them, so few carry the value"
+                f"the ratios are concentrated: the logged steps are worth {details['effective_share']:.1%} of "
+                "them, so few carry the value"
             )
         if not SOUND_MEAN[0] <= details["mean_ratio"] <= SOUND_MEAN[1]:
             found.append(
@@ -156,9 +160,9 @@ class Corrected:
             )
         if details["imbalance"] > UNBALANCED:
             found.append(
-                f"the ratios do not balance: what flows into the weighted steps differs by "
-                f"{details['imbalance']:.2g} deviations from what flows out; the policy does what the log does "
-                "not show"
+                "the ratios do not balance: what flows into the weighted steps differs by "
+                f"{details['imbalance']:.2g} deviations from what flows out; the policy may do what the log "
+                "does not show"
             )
         return found
 
@@ -172,7 +176,9 @@ class Corrected:
         problem, answers = self.balance.problem, self.trained.answers
         logged, usable = self.trained.logged, problem.usable
         policies = len(self.ratios)
-        seen, taken, before = (np.asarray(part) for part in (logged.observation, logged.action, logged.before))
+        seen, taken, before = (
+            np.asarray(part) for part in (logged.observation, logged.action, logged.before)
+        )
         if taken.ndim == 1:
             taken = np.eye(answers.choices.action_size, dtype=np.float32)[taken]
         ended = np.maximum(self.ratios @ self.balance.ending[usable], 1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -20,9 +21,9 @@ from vlbm.estimators.ratios.functions import Reading
 from vlbm.progress import Progress
 
 STRIDE = 50  # steps per compiled call
-LOOKS = 20  # how often the values are looked at
-PROBE = 10_000  # logged steps that a look weighs and a leap sees
-FINAL = 100_000  # logged steps that the last leap sees
+LOOKS = 10  # how often the values are looked at
+PROBE = 40_000  # logged steps that a look weighs and a leap sees
+FINAL = 200_000  # logged steps that the last leap sees
 WIDTH = 1000  # of them at once
 CHUNK = 4096  # steps weighed at once
 
@@ -124,7 +125,7 @@ def train(
     batch: int,
     pool: Int[np.ndarray, " usable"],
     initial: Int[np.ndarray, " episodes"],
-    value: Any,
+    value: Callable[[np.ndarray, np.ndarray], np.ndarray],
     seed: int,
     progress: Progress,
 ) -> Trained:
@@ -157,7 +158,9 @@ def train(
                 )
                 if done % every == 0 or done == steps:
                     size = FINAL if done == steps else PROBE
-                    state = _leap(method, state, logged, _batches(answers, logged, pool, initial, size, random))
+                    state = _leap(
+                        method, state, logged, _batches(answers, logged, pool, initial, size, random)
+                    )
                     now = method.answer(state)
                     ratio = weigh(now, method.ratio, logged, probe)
                     fine = np.isfinite(ratio).all(axis=1)
@@ -239,5 +242,5 @@ def started(optimiser: optax.GradientTransformation, networks: Critics) -> Any:
 
 def averaged(average: Any, networks: Any, index: Array, rate: float) -> Any:
     """The running average of networks; at first a plain one, or the start would be remembered for long."""
-    rate = jnp.maximum(rate, 1 / (index + 1.0))
-    return jax.tree.map(lambda old, new: old + rate * (new - old), average, networks)
+    pace = jnp.maximum(rate, 1 / (index + 1.0))
+    return jax.tree.map(lambda old, new: old + pace * (new - old), average, networks)

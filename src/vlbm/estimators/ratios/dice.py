@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from vlbm.errors import InputError
@@ -22,19 +21,61 @@ from vlbm.estimators.ratios.leap import Unknowns, inner, product, ridge, shorten
 from vlbm.estimators.ratios.objective import Lagrangian
 from vlbm.training import Schedule
 
+# Of the mean square of features. What changes slowly from step to step pulls on values by the square of
+# how slowly, so that a ridge as large as 1e-3 would decide what values are.
+RIDGE = 1e-6
+DUAL_RIDGE = 1e-3  # where ratios are regularised anyway
+
 
 @dataclass(frozen=True)
 class DICE(Ratios):
+    """Distribution corrections by the regularised Lagrangian (Yang et al., 2020), in their best setting.
+
+    A policy is worth the logged rewards, each weighted by the ratio of the policy's discounted visits to
+    logged ones. Ratios and values are networks that play against each other; `Lagrangian` says what
+    for. As in the paper, the setting that did best regularises ratios, keeps rewards, positive ratios and
+    the multiplier. `dualdice` (Nachum et al., 2019) and `gendice` (Zhang et al., 2020) are other settings:
+
+    - `dualdice`: ratios regularised; no rewards, no positivity, no multiplier, not self-normalised.
+    - `gendice`: values regularised, ratios not; no rewards; positivity and multiplier.
+
+    Gradient steps shape the features of both networks; their last layers leap to the saddle point that
+    these features allow, by linear equations, several times on the way and once at the end. Gradients
+    alone circle around it.
+
+    Without a horizon the task is endless, and the discount must be below 1: an episode that was cut off
+    goes on, one that ended earns nothing more. With a horizon, time is one more observation.
+
+    The interval resamples episodes with their ratios held fixed: it knows the luck of the log, but not
+    what the networks got wrong. Quantiles are those of the resampled value, for returns are never seen.
+    `details` say how far ratios are from what sound ones must be: `mean_ratio` is 1 for these, and
+    `imbalance` 0. Where a policy is deterministic and actions are vectors, no exact ratio exists, and what
+    networks make of it is a guess that `effective_share` tells of.
+    """
+
     primal_regulariser: float = 0.0
     dual_regulariser: float = 1.0
-    reward: bool = True
+    reward: bool = True  # whether the players see rewards; without, the same ratios are sought
     positive: bool = True
-    normalised: bool = True
-    name: str = "dice"
+    normalised: bool = True  # a multiplier of its own for how much ends
+    # What tables call it; the settings known by other names have these.
+    method: str = "dice"
 
-    @property
-    def method(self) -> str:
-        return self.name
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("primal_regulariser", "dual_regulariser"):
+            if getattr(self, name) < 0:
+                raise InputError(f"setting {name}={getattr(self, name)}: must not be negative")
+        if not (self.primal_regulariser or self.dual_regulariser):
+            raise InputError(
+                "setting dual_regulariser=0: and without primal_regulariser there is no saddle point; "
+                "make one of them positive"
+            )
+        if self.primal_regulariser and self.reward:
+            raise InputError(
+                "setting reward=true: together with primal_regulariser the ratios would be biased; set one "
+                "of them off"
+            )
 
     @property
     def stationary(self) -> bool:
@@ -55,8 +96,6 @@ class DICE(Ratios):
         unit = max(total**0.5, float(logged.unit) / spread if self.reward else 0.0)
         if self.primal_regulariser:
             offset, unit = 0.0, 1.0
-        import os
-        unit *= float(os.environ.get('UNIT', '1'))
         discrete = balance.problem.episodes.discrete
         return SaddlePoint(
             primal=networks[0],
@@ -99,7 +138,11 @@ class SaddlePoint(eqx.Module):
             self.primal,
             self.dual,
             multiplier,
-            (started(optimiser, self.primal), started(optimiser, self.dual), jax.vmap(optimiser.init)(multiplier)),
+            (
+                started(optimiser, self.primal),
+                started(optimiser, self.dual),
+                jax.vmap(optimiser.init)(multiplier),
+            ),
             (self.primal, self.dual),
         )
 
@@ -160,14 +203,21 @@ class SaddlePoint(eqx.Module):
             value = self.value.logged(values.networks, logged, batch.step)
             value_after = self.value.chosen(values.networks, logged, after, batch.choice)
             residual = game.residual(
-                value, value_after, multiplier=state.multiplier, reward=logged.reward[batch.step] / self.reward_unit,
-                continuation=continuation, share=self.share,
+                value,
+                value_after,
+                multiplier=state.multiplier,
+                reward=logged.reward[batch.step] / self.reward_unit,
+                continuation=continuation,
+                share=self.share,
             )
             lost = here - continuation[:, None] * there
             begun = self.share * values.chosen(logged, batch.first, batch.first_choice).mean(axis=1)
             if game.normalised:
                 # The multiplier is one more unknown that goes down.
-                here, lost = _extended(here, jnp.zeros_like(continuation)), _extended(lost, (1 - continuation) / self.share)
+                here, lost = (
+                    _extended(here, jnp.zeros_like(continuation)),
+                    _extended(lost, (1 - continuation) / self.share),
+                )
                 begun = jnp.concatenate([begun, jnp.ones_like(begun[:, :1])], axis=-1)
             return Moments(
                 raw=product(raw, raw),
@@ -211,8 +261,9 @@ class Moments(NamedTuple):
 
     def saddle_point(self, game: Lagrangian) -> tuple[Array, Array]:
         """How far to go, down in values and up in ratios, to where there is no slope."""
-        values = game.primal_regulariser * self.primal + ridge(self.primal)
-        ratios = game.dual_regulariser * self.dual + ridge(self.raw)
+        values = game.primal_regulariser * self.primal + ridge(self.primal, weight=RIDGE)
+        curved = RIDGE + DUAL_RIDGE * game.dual_regulariser
+        ratios = game.dual_regulariser * self.dual + ridge(self.raw, weight=curved)
         transposed = jnp.swapaxes(self.coupling, -1, -2)
         system = jnp.concatenate(
             [

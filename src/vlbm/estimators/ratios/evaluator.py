@@ -31,9 +31,9 @@ class Ratios(Estimator["RatioEvaluator"]):
     units: tuple[int, ...] = (64, 64)
     layer_norm: bool = True
     # The training
-    steps: int = 10_000
+    steps: int = 2000
     batch: int = 256
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-4
     warm_up: int = 100
     decay_rate: float = 0.02  # what remains of the learning rate at the end
     clip: float | None = 10.0  # of every network's gradient norm
@@ -104,7 +104,9 @@ class RatioEvaluator(Evaluator):
             for name in request.policies
         )
         done = corrected.trained.steps
-        stopped = [] if done == settings.steps else [f"training was interrupted at step {done} of {settings.steps}"]
+        stopped = (
+            [] if done == settings.steps else [f"training was interrupted at step {done} of {settings.steps}"]
+        )
         return Answer(
             rows,
             {"horizon": request.horizon, "actions": request.actions},
@@ -175,7 +177,9 @@ class RatioEvaluator(Evaluator):
         ]
 
 
-def reading(*, positive: bool, policies: int, discrete: bool, offset: float = 1.0, unit: float = 1.0) -> Reading:
+def reading(
+    *, positive: bool, policies: int, discrete: bool, offset: float = 1.0, unit: float = 1.0
+) -> Reading:
     return Reading(
         offset=jnp.asarray(offset, jnp.float32),
         unit=jnp.asarray(unit, jnp.float32),

@@ -14,7 +14,6 @@ from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.ratios.functions import Reading
 
 LARGEST_SYSTEM = 300  # unknowns of one network
-RIDGE = 1e-3  # of the mean square of the features
 FARTHEST = 1.0  # change of the outputs by one leap, on average
 
 Sums = TypeVar("Sums")
@@ -98,12 +97,14 @@ def product(
 def inner(
     features: Float[Array, "policies batch unknowns"], values: Float[Array, "policies batch"]
 ) -> Float[Array, "policies unknowns"]:
+    """The mean of features times values over a batch."""
     return jnp.einsum("pbi,pb->pi", features, values) / features.shape[1]
 
 
-def ridge(square: Float[Array, "policies n n"]) -> Float[Array, "policies n n"]:
+def ridge(square: Float[Array, "policies n n"], *, weight: float) -> Float[Array, "policies n n"]:
+    """What keeps a system solvable: a share of its mean diagonal."""
     size = jnp.trace(square, axis1=-2, axis2=-1)[:, None, None] / square.shape[-1]
-    return RIDGE * size * jnp.eye(square.shape[-1])
+    return weight * size * jnp.eye(square.shape[-1])
 
 
 def shortened(

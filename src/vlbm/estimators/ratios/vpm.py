@@ -21,6 +21,7 @@ from vlbm.estimators.ratios.leap import Unknowns, inner, product, ridge, shorten
 from vlbm.training import Schedule
 
 POWER_STEPS = 100  # of the last layers, in one leap
+RIDGE = 1e-4  # of the mean square of the features
 LEAPS = 3  # positive ratios are curved: what one leap finds is a step towards the end
 
 
@@ -151,7 +152,8 @@ class PowerIteration(eqx.Module):
                 raw=product(raw, raw),
                 square=product(here, here),
                 fitted=inner(here, ratio),
-                mean=ratio.mean(axis=1)[:, None],
+                mean=ratio.mean(axis=1),
+                means=here.mean(axis=1),
                 led=inner(there, continuation * ratio),
                 leads=product(continuation[:, None] * there, here),
                 start=unknowns.chosen(logged, batch.first, batch.first_choice).mean(axis=1),
@@ -175,7 +177,8 @@ class Moments(NamedTuple):
     raw: Float[Array, "policies unknowns unknowns"]  # outputs, squared
     square: Float[Array, "policies unknowns unknowns"]  # changes of ratios, squared
     fitted: Float[Array, "policies unknowns"]
-    mean: Float[Array, "policies 1"]  # of ratios
+    mean: Float[Array, " policies"]  # of ratios
+    means: Float[Array, "policies unknowns"]  # of changes of them
     led: Float[Array, "policies unknowns"]  # where ratios as they are lead
     leads: Float[Array, "policies unknowns unknowns"]  # where changes of them lead
     start: Float[Array, "policies unknowns"]
@@ -185,14 +188,17 @@ class Moments(NamedTuple):
     def power_steps(self, rate: float) -> Float[Array, "policies unknowns"]:
         """The change of the unknowns after many power steps."""
         leads = self.leads + self.start[:, :, None] * self.ends[:, None]
-        # The ratios that a step starts from are made to average 1.
-        led = (self.led + self.ended[:, None] * self.start) / self.mean - self.fitted
+        led = self.led + self.ended[:, None] * self.start - self.fitted
         solved = jnp.linalg.solve(
-            self.square + ridge(self.raw), jnp.concatenate([leads, led[..., None]], axis=-1)
+            self.square + ridge(self.raw, weight=RIDGE),
+            jnp.concatenate([leads, led[..., None], self.fitted[..., None]], axis=-1),
         )
 
         def step(_: int, by: Array) -> Array:
-            fitted = jnp.einsum("pij,pj->pi", solved[..., :-1], by) + solved[..., -1]
+            fitted = jnp.einsum("pij,pj->pi", solved[..., :-2], by) + solved[..., -2]
             return (1 - rate) * by + rate * fitted
 
-        return jax.lax.fori_loop(0, POWER_STEPS, step, jnp.zeros_like(self.fitted))
+        by = jax.lax.fori_loop(0, POWER_STEPS, step, jnp.zeros_like(self.fitted))
+        # A step leaves the mean of ratios as it is, but fits do not quite: they are scaled to average 1.
+        mean = self.mean + jnp.einsum("pi,pi->p", self.means, by)
+        return by + (1 / jnp.maximum(mean, 0.1) - 1)[:, None] * (solved[..., -1] + by)
