@@ -45,7 +45,7 @@ class Case:
 
 
 FQE_SMALL = FQE(trunk_units=(32,), trunk_steps=200, units=(32,), steps=1000, learning_rate=3e-3)
-RATIOS_SMALL = ("units=32", "steps=100", "resamples=500")
+RATIOS_SMALL = ("units=64", "steps=100", "resamples=500")
 SAMPLED = {"actions": "sample"}
 WORLD_SMALL: dict[str, Any] = {
     "members": 2,
@@ -83,6 +83,7 @@ CASES = {
         name: Case(
             make_estimator(name, settings=RATIOS_SMALL),
             ("graph", "chain", "cliff"),
+            episodes=1000,
             endless=True,
             slack=0.1,
             options=SAMPLED,
@@ -93,6 +94,7 @@ CASES = {
         f"{name}, horizon": Case(
             make_estimator(name, settings=(*RATIOS_SMALL, "units=64,64", "layer_norm=false")),
             ("linear",),
+            episodes=1000,
             slack=0.1,
             options={**SAMPLED, "horizon": 10},
         )

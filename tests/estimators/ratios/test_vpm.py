@@ -1,4 +1,4 @@
-"""The variational power method: a power step is exact, its end is the exact ratio, and what breaks is said."""
+"""The variational power method: its end is the exact ratio, and what breaks is said."""
 
 from __future__ import annotations
 

@@ -13,10 +13,9 @@ from scipy.stats import norm
 from vlbm.estimate import CONFIDENCE, Estimate
 from vlbm.estimators.critics.bellman import Problem
 from vlbm.estimators.intervals import Interval, Quotients, bootstrap
-from vlbm.estimators.ratios.descent import Trained
+from vlbm.estimators.ratios.descent import LATE, Trained
 
 IntervalKind = Literal["bootstrap", "asymptotic"]
-LATE = 0.2  # the part of training that must not change the value any more
 DRIFT = 0.03  # of the value, or of the spread of values: more than this in that part is no convergence
 FEW = 0.02  # effective share of the steps that is warned of
 SOUND_MEAN = (0.8, 1.25)  # of ratios
@@ -150,8 +149,8 @@ class Corrected:
             )
         if details["effective_share"] < FEW:
             found.append(
-                f"the ratios are concentrated: the logged steps are worth {details['effective_share']:.1%} of "
-                "them, so few carry the value"
+                f"the ratios are concentrated: they leave {details['effective_share']:.1%} of the logged "
+                "steps to carry the value"
             )
         if not SOUND_MEAN[0] <= details["mean_ratio"] <= SOUND_MEAN[1]:
             found.append(

@@ -22,8 +22,10 @@ from vlbm.progress import Progress
 
 STRIDE = 50  # steps per compiled call
 LOOKS = 10  # how often the values are looked at
-PROBE = 40_000  # logged steps that a look weighs and a leap sees
-FINAL = 200_000  # logged steps that the last leap sees
+LATE = 0.2  # the part of training after which values must not change any more
+PROBE = 10_000  # logged steps that a look weighs and a leap sees
+FINAL = 100_000  # logged steps that a late leap sees
+LATE_LEAPS = 2
 WIDTH = 1000  # of them at once
 CHUNK = 4096  # steps weighed at once
 
@@ -157,10 +159,12 @@ def train(
                     method, state, logged, table, jnp.asarray(drawn), jnp.asarray(first), places, bounds
                 )
                 if done % every == 0 or done == steps:
-                    size = FINAL if done == steps else PROBE
-                    state = _leap(
-                        method, state, logged, _batches(answers, logged, pool, initial, size, random)
-                    )
+                    # Until late, leaps are for features to go on from. Positive ratios are curved, so that
+                    # what one leap finds is a step towards the end.
+                    late = done > (1 - LATE) * steps - every / 2
+                    batches = _batches(answers, logged, pool, initial, FINAL if late else PROBE, random)
+                    for _ in range(LATE_LEAPS if late else 1):
+                        state = _leap(method, state, logged, batches)
                     now = method.answer(state)
                     ratio = weigh(now, method.ratio, logged, probe)
                     fine = np.isfinite(ratio).all(axis=1)

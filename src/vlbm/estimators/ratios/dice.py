@@ -184,11 +184,6 @@ class SaddlePoint(eqx.Module):
         return State(primal, dual, state.multiplier + updates, (first, second, third), averages), height
 
     def leap(self, state: State, logged: Logged, batches: Batch) -> State:
-        # Positive ratios are curved: what one leap finds is a step towards the end.
-        leaps = 3 if self.ratio.positive else 1
-        return jax.lax.fori_loop(0, leaps, lambda _, state: self._leap(state, logged, batches), state)
-
-    def _leap(self, state: State, logged: Logged, batches: Batch) -> State:
         values = Unknowns(self.value, state.averages[0])
         ratios = Unknowns(self.ratio, state.averages[1])
         game = self.lagrangian

@@ -22,7 +22,6 @@ from vlbm.training import Schedule
 
 POWER_STEPS = 100  # of the last layers, in one leap
 RIDGE = 1e-4  # of the mean square of the features
-LEAPS = 3  # positive ratios are curved: what one leap finds is a step towards the end
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,6 @@ class PowerIteration(eqx.Module):
 
     def leap(self, state: State, logged: Logged, batches: Batch) -> State:
         """Many power steps of the last layers, by linear equations for how they fit."""
-        return jax.lax.fori_loop(0, LEAPS, lambda _, state: self._leap(state, logged, batches), state)
-
-    def _leap(self, state: State, logged: Logged, batches: Batch) -> State:
         unknowns = Unknowns(self.ratio, state.average)
 
         def moments(batch: Batch) -> Moments:
