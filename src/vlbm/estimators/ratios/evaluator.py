@@ -111,6 +111,7 @@ class RatioEvaluator(Evaluator):
             rows,
             {"horizon": request.horizon, "actions": request.actions},
             (*self._request_warnings(request.horizon), *stopped),
+            interrupted=bool(stopped),
         )
 
     def train(self, request: Request) -> Corrected:
@@ -134,11 +135,13 @@ class RatioEvaluator(Evaluator):
             Critics(
                 copies=1,
                 policies=len(request.policies),
-                observations=logs.observation_size + (request.horizon is not None),
+                observations=logged.observation.shape[1],
+                features=0,
                 actions=logs.action_size,
                 discrete=logs.discrete,
                 units=settings.units,
                 layer_norm=settings.layer_norm,
+                quadratic=False,
                 random=random,
             )
             for _ in range(2)

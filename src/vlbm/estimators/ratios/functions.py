@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vlbm.estimators.critics.bellman import Logged
-from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.critics.networks import Critics, Seen
 
 ONE = float(np.log(np.expm1(1.0)))  # where softplus is 1
 
@@ -33,10 +33,10 @@ class Reading(eqx.Module):
         self, networks: Critics, logged: Logged, step: Int[Array, " batch"]
     ) -> Float[Array, "policies batch"]:
         """What the networks say of logged actions, before it is read."""
-        observation, action = logged.observation[logged.before[step]], logged.action[step]
+        seen, action = seen_at(logged, logged.before[step]), logged.action[step]
         if not self.discrete:
-            return networks(observation, action)[0, ..., 0]
-        return jnp.take_along_axis(networks(observation, None)[0], action[None, :, None], axis=-1)[..., 0]
+            return networks(seen, action)[0, ..., 0]
+        return jnp.take_along_axis(networks(seen, None)[0], action[None, :, None], axis=-1)[..., 0]
 
     def chosen(
         self,
@@ -46,10 +46,10 @@ class Reading(eqx.Module):
         choice: Float[Array, "batch policies*act"],
     ) -> Float[Array, "policies batch"]:
         """Of what every policy does at some observations."""
-        observation, chosen = logged.observation[row], choice.reshape(len(row), self.policies, -1)
+        seen, chosen = seen_at(logged, row), choice.reshape(len(row), self.policies, -1)
         if not self.discrete:
-            return self.read(networks(observation, chosen)[0, ..., 0])
-        return jnp.einsum("pba,bpa->pb", self.read(networks(observation, None)[0]), chosen)
+            return self.read(networks(seen, chosen)[0, ..., 0])
+        return jnp.einsum("pba,bpa->pb", self.read(networks(seen, None)[0]), chosen)
 
     def slope(self, output: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """How fast what is read grows with the output."""
@@ -57,3 +57,9 @@ class Reading(eqx.Module):
 
     def read(self, output: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         return jax.nn.softplus(output + ONE) if self.positive else self.offset + self.unit * output
+
+
+def seen_at(logged: Logged, row: Int[Array, " batch"]) -> Seen:
+    """Observations as one stack of networks takes them."""
+    plain = logged.observation[row]
+    return Seen(plain, plain[None])

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from vlbm.estimators.critics.bellman import Logged
 from vlbm.estimators.critics.networks import Critics
-from vlbm.estimators.ratios.functions import Reading
+from vlbm.estimators.ratios.functions import Reading, seen_at
 
 LARGEST_SYSTEM = 300  # unknowns of one network
 FARTHEST = 1.0  # change of the outputs by one leap, on average
@@ -50,7 +50,7 @@ class Unknowns(NamedTuple):
         """How the outputs for logged actions grow with the unknowns."""
         taken = logged.action[step]
         given = None if self.reading.discrete else taken
-        found = _with_constant(self.networks.features(logged.observation[logged.before[step]], given)[0])
+        found = self.networks.regressors(seen_at(logged, logged.before[step]), given)[0]
         return found if self.heads == 1 else _by_action(found, jax.nn.one_hot(taken, self.heads)[None])
 
     def chosen(
@@ -60,24 +60,19 @@ class Unknowns(NamedTuple):
         choice: Float[Array, "batch policies*act"],
     ) -> Float[Array, "policies batch unknowns"]:
         """How what is read for the policies' own actions grows with the unknowns."""
-        observation, chosen = logged.observation[row], choice.reshape(len(row), self.reading.policies, -1)
+        seen, chosen = seen_at(logged, row), choice.reshape(len(row), self.reading.policies, -1)
+        given = None if self.reading.discrete else chosen
+        found = self.networks.regressors(seen, given)[0]
+        slope = self.reading.slope(self.networks(seen, given)[0])
         if not self.reading.discrete:
-            features = self.networks.features(observation, chosen)
-            slope = self.reading.slope(self.networks.outputs(features)[0, ..., 0])
-            return _with_constant(features[0]) * slope[..., None]
-        features = self.networks.features(observation, None)
-        weight = jnp.swapaxes(chosen, 0, 1) * self.reading.slope(self.networks.outputs(features)[0])
-        found = _with_constant(features[0])
+            return found * slope
+        weight = jnp.swapaxes(chosen, 0, 1) * slope
         return found * weight.sum(-1, keepdims=True) if self.heads == 1 else _by_action(found, weight)
 
     def moved(self, other: Critics, by: Float[Array, "policies unknowns"]) -> Critics:
         """Other networks of this kind with the unknowns changed; what is no number changes nothing."""
         by = jnp.where(jnp.isfinite(by).all(axis=-1, keepdims=True), by, 0.0)
         return other.corrected(by.reshape(1, len(by), -1, self.heads))
-
-
-def _with_constant(features: Float[Array, "*batch units"]) -> Float[Array, "*batch units+1"]:
-    return jnp.concatenate([features, jnp.ones_like(features[..., :1])], axis=-1)
 
 
 def _by_action(
