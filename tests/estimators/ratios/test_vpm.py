@@ -18,12 +18,9 @@ SMALL = VPM(units=(16,), steps=40, batch=64, resamples=200)
 
 
 def two_states(*, episodes: int = 200, terminated: bool = False) -> Episodes:
-    """Action 1 leads to state 1 and action 0 to state 0; being asked in state 1 pays 1. All start in 0.
-
-    Actions are numbers, and what counts is their sign.
-    """
+    """Action 0.5 leads to state 1 and -0.5 to state 0; being asked in state 1 pays 1. All start in 0."""
     random = np.random.default_rng(0)
-    action = random.uniform(-1, 1, size=(episodes, LENGTH))
+    action = random.choice([-0.5, 0.5], size=(episodes, LENGTH))
     state = np.concatenate([np.zeros((episodes, 1)), action > 0], axis=1)
     return Episodes(
         observation=state.reshape(-1, 1).astype(np.float32),

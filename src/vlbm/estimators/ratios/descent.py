@@ -25,7 +25,7 @@ LOOKS = 10  # how often the values are looked at
 LATE = 0.2  # the part of training after which values must not change any more
 PROBE = 10_000  # logged steps that a look weighs and a leap sees
 FINAL = 100_000  # logged steps that a late leap sees
-LATE_LEAPS = 2
+LATE_LEAPS = 3
 WIDTH = 1000  # of them at once
 CHUNK = 4096  # steps weighed at once
 
