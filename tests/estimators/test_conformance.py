@@ -17,6 +17,7 @@ from vlbm.estimators.base import Estimator, Evaluator
 from vlbm.estimators.critics.doubly_robust import DoublyRobust
 from vlbm.estimators.critics.fqe import FQE
 from vlbm.estimators.importance.sampling import ImportanceSampling
+from vlbm.estimators.registry import make_estimator
 from vlbm.estimators.worlds.ar import AutoRegressive
 from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.estimators.worlds.vlbm import VLBM
@@ -46,6 +47,7 @@ class Case:
 
 
 FQE_SMALL = FQE(trunk_units=(32,), trunk_steps=200, units=(32,), steps=1000, learning_rate=3e-3)
+RATIOS_SMALL = ("units=64", "steps=100", "resamples=500")
 SAMPLED = {"actions": "sample"}
 # Linear equations for last layers multiply the rounding of single precision.
 SOLVED = 2e-3
@@ -100,6 +102,29 @@ CASES = {
         slack=0.2,
         options=IMAGINED,
     ),
+    **{
+        name: Case(
+            make_estimator(name, settings=RATIOS_SMALL),
+            ("graph", "chain", "cliff"),
+            episodes=1000,
+            endless=True,
+            slack=0.1,
+            rounding=SOLVED,
+            options=SAMPLED,
+        )
+        for name in ("dice", "dualdice", "gendice", "vpm")
+    },
+    **{
+        f"{name}, horizon": Case(
+            make_estimator(name, settings=(*RATIOS_SMALL, "units=64,64", "layer_norm=false")),
+            ("linear",),
+            episodes=1000,
+            slack=0.1,
+            rounding=SOLVED,
+            options={**SAMPLED, "horizon": 10},
+        )
+        for name in ("dice", "vpm")
+    },
     "ff": Case(FeedForward(**WORLD_SMALL), ("linear",), slack=0.2, options=IMAGINED),
     "ar": Case(
         AutoRegressive(**WORLD_SMALL, masked_units=2, member_weight=0.0),
@@ -109,7 +134,7 @@ CASES = {
     ),
 }
 # What trains for long is left to `make test-slow`; each kind of method still runs at every change.
-LONG = ("ar", "vlbm")
+LONG = ("ar", "vlbm", "dualdice", "gendice", "dice, horizon", "vpm, horizon")
 EACH = [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES]
 PAIRS = [
     pytest.param(case, system, marks=[pytest.mark.slow] if case in LONG else [])

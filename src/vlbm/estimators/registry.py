@@ -27,6 +27,15 @@ class Method(NamedTuple):
 _WORLD = "vlbm.estimators.worlds.vlbm:VLBM"
 _IMPORTANCE = "vlbm.estimators.importance.sampling:ImportanceSampling"
 _DOUBLY_ROBUST = "vlbm.estimators.critics.doubly_robust:DoublyRobust"
+_DICE = "vlbm.estimators.ratios.dice:DICE"
+_DUALDICE = {
+    "method": "dualdice",
+    "reward": False,
+    "positive": False,
+    "normalised": False,
+    "self_normalised": False,
+}
+_GENDICE = {"method": "gendice", "primal_regulariser": 1.0, "dual_regulariser": 0.0, "reward": False}
 METHODS: dict[str, Method] = {
     "vlbm": Method(_WORLD, VARIANTS["vlbm"], "variational latent branching model"),
     "vlm": Method(_WORLD, VARIANTS["vlm"], "its ablation: one branch, the bound alone"),
@@ -38,6 +47,10 @@ METHODS: dict[str, Method] = {
     "fqe": Method("vlbm.estimators.critics.fqe:FQE", {}, "fitted Q evaluation"),
     "dr": Method(_DOUBLY_ROBUST, {"kind": "dr"}, "doubly robust: importance weights with FQE's values"),
     "wdr": Method(_DOUBLY_ROBUST, {"kind": "wdr"}, "the same, self-normalised"),
+    "dice": Method(_DICE, {}, "ratios of visits to logged steps, by the regularised Lagrangian"),
+    "dualdice": Method(_DICE, _DUALDICE, "the same without rewards, positivity and normalisation"),
+    "gendice": Method(_DICE, _GENDICE, "the same without rewards, values regularised instead of ratios"),
+    "vpm": Method("vlbm.estimators.ratios.vpm:VPM", {}, "the same ratios, by the variational power method"),
     "is": Method(_IMPORTANCE, {"kind": "is"}, "importance sampling of whole episodes"),
     "wis": Method(_IMPORTANCE, {"kind": "wis"}, "the same, self-normalised"),
     "pdis": Method(_IMPORTANCE, {"kind": "pdis"}, "importance sampling step by step"),

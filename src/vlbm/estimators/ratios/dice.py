@@ -1,0 +1,272 @@
+"""DICE: how much more often than the log a policy does something, as the saddle point of a Lagrangian."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vlbm.errors import InputError
+from vlbm.estimators.critics.bellman import Logged
+from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.correction import Balance
+from vlbm.estimators.ratios.descent import Batch, averaged, moved, started
+from vlbm.estimators.ratios.evaluator import Ratios, reading
+from vlbm.estimators.ratios.functions import Reading
+from vlbm.estimators.ratios.leap import Unknowns, inner, product, ridge, shortened, summed
+from vlbm.estimators.ratios.objective import Lagrangian
+from vlbm.training import Schedule
+
+# Of the mean square of features. What changes slowly from step to step pulls on values by the square of
+# how slowly, so that a ridge as large as 1e-3 would decide what values are.
+RIDGE = 1e-6
+DUAL_RIDGE = 1e-3  # where ratios are regularised anyway
+
+
+@dataclass(frozen=True)
+class DICE(Ratios):
+    """Distribution corrections by the regularised Lagrangian (Yang et al., 2020), in their best setting.
+
+    A policy is worth the logged rewards, each weighted by the ratio of the policy's discounted visits to
+    logged ones. Ratios and values are networks that play against each other; `Lagrangian` says what
+    for. As in the paper, the setting that did best regularises ratios, keeps rewards, positive ratios and
+    the multiplier. `dualdice` (Nachum et al., 2019) and `gendice` (Zhang et al., 2020) are other settings:
+
+    - `dualdice`: ratios regularised; no rewards, no positivity, no multiplier, not self-normalised.
+    - `gendice`: values regularised, ratios not; no rewards; positivity and multiplier.
+
+    Gradient steps shape the features of both networks; their last layers leap to the saddle point that
+    these features allow, by linear equations, several times on the way and once at the end. Gradients
+    alone circle around it.
+
+    Without a horizon the task is endless, and the discount must be below 1: an episode that was cut off
+    goes on, one that ended earns nothing more. With a horizon, time is one more observation.
+
+    The interval resamples episodes with their ratios held fixed: it knows the luck of the log, but not
+    what the networks got wrong. Quantiles are those of the resampled value, for returns are never seen.
+    `details` say how far ratios are from what sound ones must be: `mean_ratio` is 1 for these, and
+    `imbalance` 0. Where a policy is deterministic and actions are vectors, no exact ratio exists, and what
+    networks make of it is a guess that `effective_share` tells of.
+    """
+
+    primal_regulariser: float = 0.0
+    dual_regulariser: float = 1.0
+    reward: bool = True  # whether the players see rewards; without, the same ratios are sought
+    positive: bool = True
+    normalised: bool = True  # a multiplier of its own for how much ends
+    # What tables call it; the settings known by other names have these.
+    method: str = "dice"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("primal_regulariser", "dual_regulariser"):
+            if getattr(self, name) < 0:
+                raise InputError(f"setting {name}={getattr(self, name)}: must not be negative")
+        if not (self.primal_regulariser or self.dual_regulariser):
+            raise InputError(
+                "setting dual_regulariser=0: and without primal_regulariser there is no saddle point; "
+                "make one of them positive"
+            )
+        if self.primal_regulariser and self.reward:
+            raise InputError(
+                "setting reward=true: together with primal_regulariser the ratios would be biased; set one "
+                "of them off"
+            )
+
+    @property
+    def stationary(self) -> bool:
+        return False
+
+    @property
+    def lagrangian(self) -> Lagrangian:
+        return Lagrangian(self.primal_regulariser, self.dual_regulariser, self.reward, self.normalised)
+
+    def method_for(
+        self, logged: Logged, balance: Balance, networks: list[Critics], policies: int
+    ) -> SaddlePoint:
+        rewards = balance.problem.episodes.reward[balance.problem.usable]
+        spread = float(rewards.std()) or 1.0
+        total = 1 / balance.share
+        # Where ratios are 1, values solve the Bellman equation for rewards less what ratios cost.
+        offset = (float(logged.offset) / spread if self.reward else 0.0) - self.dual_regulariser * total
+        unit = max(total**0.5, float(logged.unit) / spread if self.reward else 0.0)
+        if self.primal_regulariser:
+            offset, unit = 0.0, 1.0
+        discrete = balance.problem.episodes.discrete
+        return SaddlePoint(
+            primal=networks[0],
+            dual=networks[1],
+            value=reading(positive=False, offset=offset, unit=unit, policies=policies, discrete=discrete),
+            ratio=reading(positive=self.positive, policies=policies, discrete=discrete),
+            share=jnp.asarray(balance.share, jnp.float32),
+            reward_unit=jnp.asarray(spread, jnp.float32),
+            lagrangian=self.lagrangian,
+            schedule=self.schedule,
+            averaging=self.averaging,
+        )
+
+
+class State(NamedTuple):
+    primal: Critics
+    dual: Critics
+    multiplier: Float[Array, " policies"]
+    optimisers: tuple[Any, Any, Any]
+    averages: tuple[Critics, Critics]  # of the primal and the dual networks
+
+
+class SaddlePoint(eqx.Module):
+    """Values and the multiplier go down, ratios go up, all at once."""
+
+    primal: Critics
+    dual: Critics
+    value: Reading
+    ratio: Reading
+    share: Float[Array, ""]
+    reward_unit: Float[Array, ""]
+    lagrangian: Lagrangian = eqx.field(static=True)
+    schedule: Schedule = eqx.field(static=True)
+    averaging: float = eqx.field(static=True)
+
+    def begin(self) -> State:
+        optimiser = self.schedule.optimiser()
+        multiplier = jnp.zeros(self.ratio.policies)
+        return State(
+            self.primal,
+            self.dual,
+            multiplier,
+            (
+                started(optimiser, self.primal),
+                started(optimiser, self.dual),
+                jax.vmap(optimiser.init)(multiplier),
+            ),
+            (self.primal, self.dual),
+        )
+
+    def answer(self, state: State) -> Critics:
+        return state.averages[1]
+
+    def update(
+        self, state: State, logged: Logged, batch: Batch, index: Array
+    ) -> tuple[State, Float[Array, " policies"]]:
+        optimiser = self.schedule.optimiser()
+
+        def saddle(players: tuple[Critics, Critics, Array]) -> tuple[Array, Array]:
+            primal, dual, multiplier = players
+            beginnings = self.lagrangian.beginnings(
+                self.value.chosen(primal, logged, batch.first, batch.first_choice),
+                multiplier=multiplier,
+                share=self.share,
+            )
+            steps = self.lagrangian.steps(
+                self.value.logged(primal, logged, batch.step),
+                self.value.chosen(primal, logged, logged.before[batch.step] + 1, batch.choice),
+                self.ratio.logged(dual, logged, batch.step),
+                multiplier=multiplier,
+                reward=logged.reward[batch.step] / self.reward_unit,
+                continuation=logged.discount * logged.goes_on[batch.step],
+                share=self.share,
+            )
+            height = beginnings.mean(axis=-1) + steps.mean(axis=-1)
+            # A sum: every policy has its own gradient, whatever the others do.
+            return height.sum(), height
+
+        players = (state.primal, state.dual, state.multiplier)
+        (_, height), gradient = jax.value_and_grad(saddle, has_aux=True)(players)
+        down, up, aside = gradient
+        primal, first = moved(optimiser, down, state.optimisers[0], state.primal)
+        dual, second = moved(optimiser, jax.tree.map(jnp.negative, up), state.optimisers[1], state.dual)
+        updates, third = jax.vmap(optimiser.update)(aside, state.optimisers[2], state.multiplier)
+        averages = averaged(state.averages, (primal, dual), index, self.averaging)
+        return State(primal, dual, state.multiplier + updates, (first, second, third), averages), height
+
+    def leap(self, state: State, logged: Logged, batches: Batch) -> State:
+        values = Unknowns(self.value, state.averages[0])
+        ratios = Unknowns(self.ratio, state.averages[1])
+        game = self.lagrangian
+
+        def moments(batch: Batch) -> Moments:
+            continuation = logged.discount * logged.goes_on[batch.step]
+            after = logged.before[batch.step] + 1
+            raw, here = ratios.logged(logged, batch.step), self.value.unit * values.logged(logged, batch.step)
+            there = values.chosen(logged, after, batch.choice)
+            output = self.ratio.output(ratios.networks, logged, batch.step)
+            ratio, shape = self.ratio.read(output), raw * self.ratio.slope(output)[..., None]
+            value = self.value.logged(values.networks, logged, batch.step)
+            value_after = self.value.chosen(values.networks, logged, after, batch.choice)
+            residual = game.residual(
+                value,
+                value_after,
+                multiplier=state.multiplier,
+                reward=logged.reward[batch.step] / self.reward_unit,
+                continuation=continuation,
+                share=self.share,
+            )
+            lost = here - continuation[:, None] * there
+            begun = self.share * values.chosen(logged, batch.first, batch.first_choice).mean(axis=1)
+            if game.normalised:
+                # The multiplier is one more unknown that goes down.
+                here, lost = (
+                    _extended(here, jnp.zeros_like(continuation)),
+                    _extended(lost, (1 - continuation) / self.share),
+                )
+                begun = jnp.concatenate([begun, jnp.ones_like(begun[:, :1])], axis=-1)
+            return Moments(
+                raw=product(raw, raw),
+                dual=product(shape, shape),
+                primal=product(here, here),
+                coupling=product(shape, lost),
+                up=inner(shape, residual - game.dual_regulariser * ratio),
+                down=begun - inner(lost, ratio) + game.primal_regulariser * inner(here, value),
+            )
+
+        found = summed(moments, batches)
+        by_values, by_ratios = found.saddle_point(game)
+        short = shortened(by_ratios, found.raw)
+        by_values, by_ratios = by_values * short, by_ratios * short
+        multiplier = state.multiplier
+        if game.normalised:
+            by_values, by_multiplier = by_values[:, :-1], by_values[:, -1]
+            multiplier = multiplier + jnp.where(jnp.isfinite(by_multiplier), by_multiplier, 0.0)
+        return state._replace(
+            multiplier=multiplier,
+            primal=values.moved(state.primal, by_values),
+            dual=ratios.moved(state.dual, by_ratios),
+            averages=(values.moved(values.networks, by_values), ratios.moved(ratios.networks, by_ratios)),
+        )
+
+
+def _extended(features: Float[Array, "policies batch unknowns"], column: Float[Array, " batch"]) -> Array:
+    column = jnp.broadcast_to(column[None, :, None], (*features.shape[:2], 1))
+    return jnp.concatenate([features, column], axis=-1)
+
+
+class Moments(NamedTuple):
+    """What linear equations for both last layers are made of."""
+
+    raw: Float[Array, "policies dual dual"]  # outputs of ratio networks, squared
+    dual: Float[Array, "policies dual dual"]  # ratios, squared
+    primal: Float[Array, "policies primal primal"]  # values, squared
+    coupling: Float[Array, "policies dual primal"]  # ratios times what values lose from step to step
+    up: Float[Array, "policies dual"]  # slopes of the Lagrangian
+    down: Float[Array, "policies primal"]
+
+    def saddle_point(self, game: Lagrangian) -> tuple[Array, Array]:
+        """How far to go, down in values and up in ratios, to where there is no slope."""
+        values = game.primal_regulariser * self.primal + ridge(self.primal, weight=RIDGE)
+        curved = RIDGE + DUAL_RIDGE * game.dual_regulariser
+        ratios = game.dual_regulariser * self.dual + ridge(self.raw, weight=curved)
+        transposed = jnp.swapaxes(self.coupling, -1, -2)
+        system = jnp.concatenate(
+            [
+                jnp.concatenate([values, -transposed], axis=-1),
+                jnp.concatenate([self.coupling, ratios], axis=-1),
+            ],
+            axis=-2,
+        )
+        side = jnp.concatenate([-self.down, self.up], axis=-1)
+        found = jnp.linalg.solve(system, side[..., None])[..., 0]
+        return found[:, : self.down.shape[-1]], found[:, self.down.shape[-1] :]

@@ -1,0 +1,110 @@
+"""Last layers, moved at once to where training them on the same features would end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from vlbm.estimators.critics.bellman import Logged
+from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.functions import Reading, seen_at
+
+LARGEST_SYSTEM = 300  # unknowns of one network
+FARTHEST = 1.0  # change of the outputs by one leap, on average
+
+Sums = TypeVar("Sums")
+Batches = TypeVar("Batches")
+
+
+def summed(of: Callable[[Batches], Sums], batches: Batches) -> Sums:
+    """The mean over batches of the same size, without holding more than one in memory."""
+    count = len(jax.tree.leaves(batches)[0])
+    shapes = jax.eval_shape(of, jax.tree.map(lambda leaf: leaf[0], batches))
+
+    def add(total: Sums, batch: Batches) -> tuple[Sums, None]:
+        return jax.tree.map(lambda old, new: old + new / count, total, of(batch)), None
+
+    return jax.lax.scan(add, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes), batches)[0]
+
+
+class Unknowns(NamedTuple):
+    """The last layers of a stack of networks as unknowns of linear equations.
+
+    Every action has a head of its own, moved apart; where that would be too many unknowns, all heads are
+    moved alike.
+    """
+
+    reading: Reading
+    networks: Critics
+
+    @property
+    def heads(self) -> int:
+        units, actions = self.networks.head.weight.shape[-2:]
+        return actions if self.reading.discrete and (units + 1) * actions <= LARGEST_SYSTEM else 1
+
+    def logged(self, logged: Logged, step: Int[Array, " batch"]) -> Float[Array, "policies batch unknowns"]:
+        """How the outputs for logged actions grow with the unknowns."""
+        taken = logged.action[step]
+        given = None if self.reading.discrete else taken
+        found = self.networks.regressors(seen_at(logged, logged.before[step]), given)[0]
+        return found if self.heads == 1 else _by_action(found, jax.nn.one_hot(taken, self.heads)[None])
+
+    def chosen(
+        self,
+        logged: Logged,
+        row: Int[Array, " batch"],
+        choice: Float[Array, "batch policies*act"],
+    ) -> Float[Array, "policies batch unknowns"]:
+        """How what is read for the policies' own actions grows with the unknowns."""
+        seen, chosen = seen_at(logged, row), choice.reshape(len(row), self.reading.policies, -1)
+        given = None if self.reading.discrete else chosen
+        found = self.networks.regressors(seen, given)[0]
+        slope = self.reading.slope(self.networks(seen, given)[0])
+        if not self.reading.discrete:
+            return found * slope
+        weight = jnp.swapaxes(chosen, 0, 1) * slope
+        return found * weight.sum(-1, keepdims=True) if self.heads == 1 else _by_action(found, weight)
+
+    def moved(self, other: Critics, by: Float[Array, "policies unknowns"]) -> Critics:
+        """Other networks of this kind with the unknowns changed; what is no number changes nothing."""
+        by = jnp.where(jnp.isfinite(by).all(axis=-1, keepdims=True), by, 0.0)
+        return other.corrected(by.reshape(1, len(by), -1, self.heads))
+
+
+def _by_action(
+    features: Float[Array, "policies batch units"], weight: Float[Array, "#policies batch act"]
+) -> Float[Array, "policies batch units*act"]:
+    """Features for every action, as much as it has a share in what is done."""
+    return (features[..., None] * weight[:, :, None]).reshape(*features.shape[:2], -1)
+
+
+def product(
+    left: Float[Array, "policies batch left"], right: Float[Array, "policies batch right"]
+) -> Float[Array, "policies left right"]:
+    """The mean of products over a batch."""
+    return jnp.einsum("pbi,pbj->pij", left, right) / left.shape[1]
+
+
+def inner(
+    features: Float[Array, "policies batch unknowns"], values: Float[Array, "policies batch"]
+) -> Float[Array, "policies unknowns"]:
+    """The mean of features times values over a batch."""
+    return jnp.einsum("pbi,pb->pi", features, values) / features.shape[1]
+
+
+def ridge(square: Float[Array, "policies n n"], *, weight: float) -> Float[Array, "policies n n"]:
+    """What keeps a system solvable: a share of its mean diagonal."""
+    size = jnp.trace(square, axis1=-2, axis2=-1)[:, None, None] / square.shape[-1]
+    return weight * size * jnp.eye(square.shape[-1])
+
+
+def shortened(
+    by: Float[Array, "policies unknowns"], square: Float[Array, "policies unknowns unknowns"]
+) -> Float[Array, "policies 1"]:
+    """The part of a leap that is gone: a system that is nearly singular answers anything."""
+    change = jnp.sqrt(jnp.einsum("pi,pij,pj->p", by, square, by).clip(0.0))[:, None]
+    return jnp.minimum(FARTHEST / (change + 1e-12), 1.0)
