@@ -39,6 +39,7 @@ def main() -> None:
     replace_block(ROOT / "docs" / "study.md", "behaviour", behaviour_table(read("behaviour.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "heldback", held_back_table(read("heldback.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "imagination", imagination_table(read("imagination.jsonl")))
+    replace_block(ROOT / "docs" / "critics.md", "critics", critics_table(read("critics.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "methods", methods_table(read("methods.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
@@ -197,6 +198,43 @@ def imagination_table(rows: list[dict[str, Any]]) -> str:
                 behind(errors[sampling, every]),
             ]
             for sampling, every in ranked
+        ],
+    )
+
+
+def critics_table(rows: list[dict[str, Any]]) -> str:
+    """Ways to make critics: errors on the returns of logging policies, in the data and taken out of them."""
+    names = {
+        "shared norm quad": "shared features, normalised, quadratic part (default)",
+        "shared nonorm quad": "shared features, not normalised, quadratic part",
+        "shared nonorm": "shared features, not normalised, no quadratic part",
+        "separate": "separate networks, normalised",
+    }
+    return markdown(
+        [
+            "task",
+            "networks",
+            "policies",
+            "steps",
+            "MAE in",
+            "MAE taken out",
+            "rank",
+            "residual",
+            "late change",
+        ],
+        [
+            [
+                f"{row['env']}-medium-replay",
+                names[row["label"]],
+                len(row["vals"]),
+                row["steps"],
+                f"{row['mae_in']:.0f}",
+                f"{row['mae_held']:.0f}",
+                f"{row['rank']:.2f}",
+                f"{row['res']:.1f}",
+                f"{row['late']:.0f}",
+            ]
+            for row in sorted(rows, key=lambda row: (row["env"], list(names).index(row["label"])))
         ],
     )
 
