@@ -41,6 +41,7 @@ def test_a_page_is_made_again_from_what_was_saved(folder, capsys):
     assert "kept/report.html" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_fitted_model_makes_a_page_without_data_and_a_fuller_one_with_them(folder, capsys):
     assert run("fit", "logs.npz", "--save", "model", "--set", *TINY, "--quiet") == 0
     assert run("evaluate", "first.npz", "--model", "model", "--report", "bare.html", *FEW) == 0

@@ -134,10 +134,25 @@ CASES = {
     ),
 }
 # What trains for long is left to `make test-slow`; each kind of method still runs at every change.
-LONG = ("ar", "vlbm", "dualdice", "gendice", "dice, horizon", "vpm, horizon")
-EACH = [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES]
+LONG = (
+    "ar",
+    "vlbm",
+    "fqe, horizon",
+    "fqe, separate",
+    "wdr",
+    "dualdice",
+    "gendice",
+    "dice, horizon",
+    "vpm, horizon",
+)
+LONG_PAIRS = {(case, name) for case in ("fqe", "dice", "vpm") for name in ("chain", "cliff")}
+# These share a base with others that are asked everything; their values alone are checked at every change.
+ALIKE = ("dr", "vpm")
+EACH = [pytest.param(case, marks=[pytest.mark.slow] if case in (*LONG, *ALIKE) else []) for case in CASES]
 PAIRS = [
-    pytest.param(case, system, marks=[pytest.mark.slow] if case in LONG else [])
+    pytest.param(
+        case, system, marks=[pytest.mark.slow] if case in LONG or (case, system) in LONG_PAIRS else []
+    )
     for case, entry in CASES.items()
     for system in entry.systems
 ]
