@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int
 
 from vlbm.compilation import keep_programs
 from vlbm.estimators.critics.bellman import Logged
-from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.batches import Answers, Batch, many_batches
 from vlbm.estimators.ratios.functions import Reading
 from vlbm.progress import Progress
 
@@ -26,17 +26,7 @@ LATE = 0.2  # the part of training after which values must not change any more
 PROBE = 10_000  # logged steps that a look weighs and a leap sees
 FINAL = 100_000  # logged steps that a late leap sees
 LATE_LEAPS = 3
-WIDTH = 1000  # of them at once
 CHUNK = 4096  # steps weighed at once
-
-
-class Batch(NamedTuple):
-    """Logged steps with what the policies do after them, and beginnings with what they do there."""
-
-    step: Int[Array, " batch"]
-    choice: Float[Array, "batch policies*act"]
-    first: Int[Array, " batch"]  # rows of initial observations
-    first_choice: Float[Array, "batch policies*act"]
 
 
 class Method(Protocol):
@@ -59,31 +49,6 @@ class Method(Protocol):
 
     def answer(self, state: Any) -> Critics:
         """The ratio networks to believe."""
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """What policies do at logged observations: looked up in a table, or asked where none fits in memory."""
-
-    choices: Choices
-    table: Float[Array, "copies*rows policies*act"] | None
-
-    @classmethod
-    def of(cls, choices: Choices) -> Answers:
-        return cls(choices, choices.table() if choices.copies else None)
-
-    def at(self, rows: Int[np.ndarray, " rows"], *, draw: int) -> Float[Array, "rows policies*act"]:
-        places, block = self.places(rows, np.full(rows.shape, draw % max(self.choices.copies, 1)), draw)
-        return block[places]
-
-    def places(
-        self, rows: Int[np.ndarray, "*batch"], luck: Int[np.ndarray, "*batch"], draw: int
-    ) -> tuple[Int[Array, "*batch"], Float[Array, "places policies*act"]]:
-        """A table, and where in it the answers at these rows stand."""
-        if self.table is not None:
-            return jnp.asarray(luck * len(self.choices.observation) + rows, jnp.int32), self.table
-        block = self.choices.at(rows.ravel(), draw=draw)
-        return jnp.arange(rows.size, dtype=jnp.int32).reshape(rows.shape), jnp.asarray(block)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +127,7 @@ def train(
                     # Until late, leaps are for features to go on from. Positive ratios are curved, so that
                     # what one leap finds is a step towards the end.
                     late = done > (1 - LATE) * steps - every / 2
-                    batches = _batches(answers, logged, pool, initial, FINAL if late else PROBE, random)
+                    batches = many_batches(answers, logged, pool, initial, FINAL if late else PROBE, random)
                     for _ in range(LATE_LEAPS if late else 1):
                         state = _leap(method, state, logged, batches)
                     now = method.answer(state)
@@ -184,24 +149,6 @@ def train(
 @eqx.filter_jit
 def _ratios(networks: Critics, reading: Reading, logged: Logged, steps: Array) -> Array:
     return reading.logged(networks, logged, steps)
-
-
-def _batches(
-    answers: Answers,
-    logged: Logged,
-    pool: Int[np.ndarray, " usable"],
-    initial: Int[np.ndarray, " episodes"],
-    size: int,
-    random: np.random.Generator,
-) -> Batch:
-    """Many steps, each once, in batches of one size, with beginnings drawn for them."""
-    chosen = random.permutation(pool)[:size]
-    width = min(WIDTH, len(chosen))
-    chosen = chosen[: len(chosen) // width * width].reshape(-1, width)
-    first = initial[random.permutation(chosen.size) % len(initial)].reshape(-1, width)
-    after, draw = np.asarray(logged.before)[chosen] + 1, int(random.integers(1 << 30))
-    answered = [answers.at(rows.ravel(), draw=draw).reshape(*rows.shape, -1) for rows in (after, first)]
-    return Batch(jnp.asarray(chosen), answered[0], jnp.asarray(first), answered[1])
 
 
 @eqx.filter_jit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,18 +13,20 @@ from jaxtyping import Array, Float
 from vlbm.errors import InputError
 from vlbm.estimators.critics.bellman import Logged
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.batches import Batch
 from vlbm.estimators.ratios.correction import Balance
-from vlbm.estimators.ratios.descent import Batch, averaged, moved, started
+from vlbm.estimators.ratios.descent import averaged, moved, started
 from vlbm.estimators.ratios.evaluator import Ratios, reading
 from vlbm.estimators.ratios.functions import Reading
-from vlbm.estimators.ratios.leap import Unknowns, inner, product, ridge, shortened, summed
+from vlbm.estimators.ratios.leap import Unknowns, inner, one_by_one, product, ridge, shortened, summed
 from vlbm.estimators.ratios.objective import Lagrangian
 from vlbm.training import Schedule
 
 # Of the mean square of features. What changes slowly from step to step pulls on values by the square of
 # how slowly, so that a ridge as large as 1e-3 would decide what values are.
-RIDGE = 1e-6
+RIDGE = 1e-5
 DUAL_RIDGE = 1e-3  # where ratios are regularised anyway
+BARE_RIDGE = 1e-4  # where they are not
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,10 @@ class DICE(Ratios):
     - `dualdice`: ratios regularised; no rewards, no positivity, no multiplier, not self-normalised.
     - `gendice`: values regularised, ratios not; no rewards; positivity and multiplier.
 
-    Gradient steps shape the features of both networks; their last layers leap to the saddle point that
-    these features allow, by linear equations, several times on the way and once at the end. Gradients
-    alone circle around it.
+    Last layers leap to the saddle point that the features below them allow, by linear equations, several
+    times on the way and at the end; gradients alone circle around it. The learning rate of the hidden
+    layers is tiny on purpose: where the log shows nothing of what a policy does, values that can be bent
+    there run away, and ratios collapse.
 
     Without a horizon the task is endless, and the discount must be below 1: an episode that was cut off
     goes on, one that ended earns nothing more. With a horizon, time is one more observation.
@@ -53,6 +56,9 @@ class DICE(Ratios):
     networks make of it is a guess that `effective_share` tells of.
     """
 
+    steps: int = 500
+    learning_rate: float = 1e-6
+    # The game
     primal_regulariser: float = 0.0
     dual_regulariser: float = 1.0
     reward: bool = True  # whether the players see rewards; without, the same ratios are sought
@@ -184,8 +190,28 @@ class SaddlePoint(eqx.Module):
         return State(primal, dual, state.multiplier + updates, (first, second, third), averages), height
 
     def leap(self, state: State, logged: Logged, batches: Batch) -> State:
-        values = Unknowns(self.value, state.averages[0])
-        ratios = Unknowns(self.ratio, state.averages[1])
+        alone = replace(self, value=replace(self.value, policies=1), ratio=replace(self.ratio, policies=1))
+
+        def of_one(stacks: tuple[Critics, Critics], multiplier: Array, batches: Batch) -> Corrections:
+            return alone.corrections(stacks, multiplier, logged, batches)
+
+        by = one_by_one(of_one, state.averages, state.multiplier, batches)
+        values, ratios = (
+            Unknowns(reading, stack)
+            for reading, stack in zip((self.value, self.ratio), state.averages, strict=True)
+        )
+        return state._replace(
+            multiplier=state.multiplier + by.multiplier,
+            primal=values.moved(state.primal, by.values),
+            dual=ratios.moved(state.dual, by.ratios),
+            averages=(values.moved(values.networks, by.values), ratios.moved(ratios.networks, by.ratios)),
+        )
+
+    def corrections(
+        self, stacks: tuple[Critics, Critics], multiplier: Array, logged: Logged, batches: Batch
+    ) -> Corrections:
+        """How far last layers and the multiplier are from the saddle point that the features allow."""
+        values, ratios = Unknowns(self.value, stacks[0]), Unknowns(self.ratio, stacks[1])
         game = self.lagrangian
 
         def moments(batch: Batch) -> Moments:
@@ -200,7 +226,7 @@ class SaddlePoint(eqx.Module):
             residual = game.residual(
                 value,
                 value_after,
-                multiplier=state.multiplier,
+                multiplier=multiplier,
                 reward=logged.reward[batch.step] / self.reward_unit,
                 continuation=continuation,
                 share=self.share,
@@ -227,16 +253,17 @@ class SaddlePoint(eqx.Module):
         by_values, by_ratios = found.saddle_point(game)
         short = shortened(by_ratios, found.raw)
         by_values, by_ratios = by_values * short, by_ratios * short
-        multiplier = state.multiplier
-        if game.normalised:
-            by_values, by_multiplier = by_values[:, :-1], by_values[:, -1]
-            multiplier = multiplier + jnp.where(jnp.isfinite(by_multiplier), by_multiplier, 0.0)
-        return state._replace(
-            multiplier=multiplier,
-            primal=values.moved(state.primal, by_values),
-            dual=ratios.moved(state.dual, by_ratios),
-            averages=(values.moved(values.networks, by_values), ratios.moved(ratios.networks, by_ratios)),
-        )
+        if not game.normalised:
+            return Corrections(by_values, by_ratios, jnp.zeros_like(multiplier))
+        return Corrections(by_values[:, :-1], by_ratios, jnp.nan_to_num(by_values[:, -1]))
+
+
+class Corrections(NamedTuple):
+    """Changes of what is moved at once."""
+
+    values: Float[Array, "policies unknowns"]
+    ratios: Float[Array, "policies unknowns"]
+    multiplier: Float[Array, " policies"]
 
 
 def _extended(features: Float[Array, "policies batch unknowns"], column: Float[Array, " batch"]) -> Array:
@@ -257,7 +284,7 @@ class Moments(NamedTuple):
     def saddle_point(self, game: Lagrangian) -> tuple[Array, Array]:
         """How far to go, down in values and up in ratios, to where there is no slope."""
         values = game.primal_regulariser * self.primal + ridge(self.primal, weight=RIDGE)
-        curved = RIDGE + DUAL_RIDGE * game.dual_regulariser
+        curved = DUAL_RIDGE * game.dual_regulariser if game.dual_regulariser else BARE_RIDGE
         ratios = game.dual_regulariser * self.dual + ridge(self.raw, weight=curved)
         transposed = jnp.swapaxes(self.coupling, -1, -2)
         system = jnp.concatenate(

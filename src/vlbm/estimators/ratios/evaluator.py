@@ -16,8 +16,9 @@ from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, des
 from vlbm.estimators.critics.bellman import Logged, Problem
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.batches import Answers
 from vlbm.estimators.ratios.correction import Balance, Corrected
-from vlbm.estimators.ratios.descent import Answers, Method, train
+from vlbm.estimators.ratios.descent import Method, train
 from vlbm.estimators.ratios.functions import Reading
 from vlbm.scaling import Scaler
 from vlbm.training import Schedule

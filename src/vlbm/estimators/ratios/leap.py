@@ -11,24 +11,51 @@ from jaxtyping import Array, Float, Int
 
 from vlbm.estimators.critics.bellman import Logged
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.batches import Batch
 from vlbm.estimators.ratios.functions import Reading, seen_at
 
 LARGEST_SYSTEM = 300  # unknowns of one network
 FARTHEST = 1.0  # change of the outputs by one leap, on average
 
 Sums = TypeVar("Sums")
-Batches = TypeVar("Batches")
+Stacks = TypeVar("Stacks")
+Found = TypeVar("Found")
 
 
-def summed(of: Callable[[Batches], Sums], batches: Batches) -> Sums:
+def summed(of: Callable[[Batch], Sums], batches: Batch) -> Sums:
     """The mean over batches of the same size, without holding more than one in memory."""
     count = len(jax.tree.leaves(batches)[0])
     shapes = jax.eval_shape(of, jax.tree.map(lambda leaf: leaf[0], batches))
 
-    def add(total: Sums, batch: Batches) -> tuple[Sums, None]:
+    def add(total: Sums, batch: Batch) -> tuple[Sums, None]:
         return jax.tree.map(lambda old, new: old + new / count, total, of(batch)), None
 
     return jax.lax.scan(add, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes), batches)[0]
+
+
+def one_by_one(
+    of: Callable[[Stacks, Array, Batch], Found],
+    stacks: Stacks,
+    numbers: Float[Array, " policies"],
+    batches: Batch,
+) -> Found:
+    """What is found for every policy alone, one after the other: whoever else there is, it is the same.
+
+    Every policy comes with its networks, a number of its own and batches with its own choices.
+    """
+    policies = len(numbers)
+
+    def split(choice: Float[Array, "count batch policies*act"]) -> Float[Array, "policies count batch act"]:
+        return jnp.moveaxis(choice.reshape(*choice.shape[:2], policies, -1), 2, 0)
+
+    def alone(part: tuple[Stacks, Array, Array, Array]) -> Found:
+        stacks, number, choice, first_choice = part
+        single = jax.tree.map(lambda leaf: leaf[:, None], stacks)
+        return of(single, number[None], batches._replace(choice=choice, first_choice=first_choice))
+
+    swapped = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), stacks)
+    parts = (swapped, numbers, split(batches.choice), split(batches.first_choice))
+    return jax.tree.map(lambda leaf: leaf[:, 0], jax.lax.map(alone, parts))
 
 
 class Unknowns(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,11 +13,12 @@ from jaxtyping import Array, Float
 from vlbm.errors import InputError
 from vlbm.estimators.critics.bellman import Logged
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.batches import Batch
 from vlbm.estimators.ratios.correction import Balance
-from vlbm.estimators.ratios.descent import Batch, averaged, moved, started
+from vlbm.estimators.ratios.descent import averaged, moved, started
 from vlbm.estimators.ratios.evaluator import Ratios, reading
 from vlbm.estimators.ratios.functions import Reading
-from vlbm.estimators.ratios.leap import Unknowns, inner, product, ridge, shortened, summed
+from vlbm.estimators.ratios.leap import Unknowns, inner, one_by_one, product, ridge, shortened, summed
 from vlbm.training import Schedule
 
 POWER_STEPS = 100  # of the last layers, in one leap
@@ -136,7 +137,24 @@ class PowerIteration(eqx.Module):
 
     def leap(self, state: State, logged: Logged, batches: Batch) -> State:
         """Many power steps of the last layers, by linear equations for how they fit."""
+        alone = replace(self, ratio=replace(self.ratio, policies=1))
+
+        def of_one(networks: Critics, _: Array, batches: Batch) -> Array:
+            return alone.correction(networks, logged, batches)
+
+        by = one_by_one(of_one, state.average, jnp.zeros(self.ratio.policies), batches)
         unknowns = Unknowns(self.ratio, state.average)
+        return state._replace(
+            online=unknowns.moved(state.online, by),
+            before=unknowns.moved(state.before, by),
+            average=unknowns.moved(state.average, by),
+        )
+
+    def correction(
+        self, networks: Critics, logged: Logged, batches: Batch
+    ) -> Float[Array, "policies unknowns"]:
+        """How far last layers are from where many power steps would lead them."""
+        unknowns = Unknowns(self.ratio, networks)
 
         def moments(batch: Batch) -> Moments:
             continuation = logged.discount * logged.goes_on[batch.step]
@@ -159,12 +177,7 @@ class PowerIteration(eqx.Module):
 
         found = summed(moments, batches)
         by = found.power_steps(self.rate)
-        by = by * shortened(by, found.raw)
-        return state._replace(
-            online=unknowns.moved(state.online, by),
-            before=unknowns.moved(state.before, by),
-            average=unknowns.moved(state.average, by),
-        )
+        return by * shortened(by, found.raw)
 
 
 class Moments(NamedTuple):
