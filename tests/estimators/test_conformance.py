@@ -105,7 +105,8 @@ CASES = {
     **{
         name: Case(
             make_estimator(name, settings=RATIOS_SMALL),
-            ("graph", "chain", "cliff"),
+            # Unregularised ratios do not settle on the cliff, where many cells are hardly ever seen.
+            ("graph", "chain") if name == "gendice" else ("graph", "chain", "cliff"),
             episodes=1000,
             endless=True,
             slack=0.1,

@@ -39,7 +39,8 @@ class DICE(Ratios):
     the multiplier. `dualdice` (Nachum et al., 2019) and `gendice` (Zhang et al., 2020) are other settings:
 
     - `dualdice`: ratios regularised; no rewards, no positivity, no multiplier, not self-normalised.
-    - `gendice`: values regularised, ratios not; no rewards; positivity and multiplier.
+    - `gendice`: values regularised, ratios not; no rewards; positivity and multiplier. The least steady of
+      the three: where parts of the log are seen rarely, it does not settle, and warns.
 
     Last layers leap to the saddle point that the features below them allow, by linear equations, several
     times on the way and at the end; gradients alone circle around it. The learning rate of the hidden
