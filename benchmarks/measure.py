@@ -1,0 +1,75 @@
+"""How the benchmarks time calls, count products and find out what this process could do at best."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vlbm.episodes import Episodes
+
+
+def best_time(call: Callable[[], Any], *, repeats: int = 5) -> float:
+    """Seconds of the fastest of several calls, after one that compiles."""
+    jax.block_until_ready(call())
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def peak(size: int = 1536) -> float:
+    """Floating-point operations per second of a large product, on every device at once."""
+    devices = jax.devices()
+    square = [jax.device_put(jnp.ones((size, size), jnp.float32), device) for device in devices]
+    product = jax.jit(lambda left, right: left @ right)
+    return 2.0 * size**3 * len(devices) / best_time(lambda: [product(part, part) for part in square])
+
+
+def products(function: Callable[..., Any], *arguments: Any) -> float:
+    """Floating-point operations in the matrix products of one call, those in loops as often as they run."""
+    return _products(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+def _products(jaxpr: Any) -> float:
+    total = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            shape = equation.invars[0].aval.shape
+            inner = float(np.prod([shape[axis] for axis in contracted]))
+            total += 2.0 * inner * float(np.prod(equation.outvars[0].aval.shape))
+        times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        for value in equation.params.values():
+            for inside in value if isinstance(value, tuple | list) else (value,):
+                inner_jaxpr = getattr(inside, "jaxpr", inside)
+                if hasattr(inner_jaxpr, "eqns"):
+                    total += times * _products(inner_jaxpr)
+    return total
+
+
+def smooth_logs(
+    *, episodes: int, length: int, observations: int = 17, actions: int = 6, seed: int = 0
+) -> Episodes:
+    """Episodes the size of HalfCheetah's, from a stable linear system."""
+    random = np.random.default_rng(seed)
+    steps = episodes * length
+    action = random.uniform(-1, 1, (episodes, length, actions)).astype(np.float32)
+    mix = random.normal(size=(actions, observations)).astype(np.float32) * 0.3
+    observation = np.zeros((episodes, length + 1, observations), np.float32)
+    observation[:, 0] = random.normal(size=(episodes, observations))
+    for step in range(length):
+        observation[:, step + 1] = 0.95 * observation[:, step] + action[:, step] @ mix
+    return Episodes(
+        observation=observation.reshape(-1, observations),
+        action=action.reshape(steps, actions),
+        reward=observation[:, 1:, 0].reshape(steps),
+        length=np.full(episodes, length),
+        terminated=np.zeros(episodes, bool),
+    )
