@@ -1,72 +1,144 @@
-"""One training step against the peak of the same process and cores."""
+"""The training step against the peak of the same process and cores, on one core and on all.
+
+    python benchmarks/training.py --json training.json
+
+Every count of cores is a process of its own, bound to that many. Within it a large product is timed between
+stretches of training, so that both meet the same machine; the share is the median over the stretches.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import statistics
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-import equinox as eqx
-import jax
-from measure import peak, products, smooth_logs
-
-from vlbm.estimators.worlds.presets import PRESETS
-from vlbm.estimators.worlds.vlbm import VLBM
-from vlbm.training import minimise
-from vlbm.windows import WindowSource
+AUTHORS_SECONDS = 71.0  # one iteration of the paper's shape in the authors' TensorFlow code, two such cores
+STRETCHES = 8
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--preset", default="default", choices=list(PRESETS))
-    parser.add_argument("--branches", type=int)
-    parser.add_argument("--window", type=int)
-    parser.add_argument("--batch", type=int)
-    parser.add_argument("--length", type=int, default=1000, help="steps of a logged episode")
-    parser.add_argument("--steps", type=int, default=60)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--within", metavar="PRESET", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    chosen = {name: getattr(arguments, name) for name in ("branches", "window", "batch")}
-    changes = {name: value for name, value in chosen.items() if value is not None}
-    settings = VLBM(**{**PRESETS[arguments.preset], **changes})
-    logs = smooth_logs(episodes=64, length=arguments.length)
-    source = WindowSource.of(logs)
-    world = settings.make_world(logs, key=jax.random.key(0))
-
-    def train(steps: int) -> float:
-        schedule = VLBM(**{**vars(settings), "steps": steps, "validate_every": steps, "warm_up": 1}).schedule
-
-        def loss(model, source, key):
-            return settings.loss(model, source, steps=arguments.length, key=key)
-
-        began = time.perf_counter()
-        minimise(loss, world, source, schedule=schedule, validate=lambda model: 0.0, key=jax.random.key(1))
-        return time.perf_counter() - began
-
-    few, many = max(arguments.steps // 6, 1), arguments.steps
-    for steps in (few, many):
-        train(steps)  # compiles
-    seconds = (train(many) - train(few)) / (many - few)
-
-    def step(model):
-        key = jax.random.key(0)
-        return eqx.filter_grad(
-            lambda model: settings.loss(model, source, steps=arguments.length, key=key).loss
-        )(model)
-
-    arrays, static = eqx.partition(world, eqx.is_inexact_array)
-    operations = products(lambda arrays: step(eqx.combine(arrays, static)), arrays)
-    best = peak()
-    print(
-        json.dumps(
+    if arguments.within:
+        print(json.dumps(measure_step(arguments.within)))
+        return
+    rows = []
+    for cores in sorted({1, len(os.sched_getaffinity(0))}):
+        figures = on_cores(cores, "default")
+        rows.append(
             {
-                "devices": len(jax.devices()),
-                "seconds": seconds,
-                "gigaflops": operations / 1e9,
-                "share_of_peak": operations / seconds / best,
-                "peak": best / 1e9,
+                "name": f"training step, share of the peak of {cores} core{'s' * (cores > 1)}",
+                "value": figures["share"],
+                "unit": "",
+                "target": ">= 0.5",
+                "met": figures["share"] >= 0.5,
+                "detail": f"{figures['seconds'] * 1e3:.1f} ms, {figures['rate'] / 1e9:.0f} of "
+                f"{figures['peak'] / 1e9:.0f} GFLOP/s",
             }
         )
+    figures = on_cores(len(os.sched_getaffinity(0)), "paper")
+    rows.append(
+        {
+            "name": "iteration of the paper's shape, against the authors' 71 s",
+            "value": AUTHORS_SECONDS / figures["seconds"],
+            "unit": "times",
+            "target": ">= 15",
+            "met": AUTHORS_SECONDS / figures["seconds"] >= 15,
+            "detail": f"{figures['seconds']:.2f} s for 64 episodes of 1,000 steps, 10 branches; "
+            f"{figures['share']:.2f} of the peak",
+        }
     )
+    for row in rows:
+        print(f"{row['name']}: {row['value']:.2f} {row['unit']} ({row['target']}); {row['detail']}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+def on_cores(count: int, preset: str) -> dict[str, float]:
+    """The figures of a process that may use so many cores."""
+    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:count])
+    command = ["taskset", "-c", cores, sys.executable, __file__, "--within", preset]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure_step(preset: str) -> dict[str, float]:
+    from vlbm.devices import use_cores
+
+    use_cores()
+    import equinox as eqx
+    import jax
+    from measure import peak_time, products, smooth_logs
+
+    from vlbm.devices import parts_for
+    from vlbm.estimators.worlds.presets import PRESETS
+    from vlbm.estimators.worlds.vlbm import VLBM
+    from vlbm.progress import Progress
+    from vlbm.training import STRIDE, minimise
+    from vlbm.windows import WindowSource
+
+    length = 1000
+    whole = PRESETS[preset].get("window", 5) is None
+    stretch = 1 if whole else STRIDE
+    changes: dict[str, Any] = {"steps": stretch * (STRETCHES + 1), "validate_every": stretch, "warm_up": 0}
+    settings = VLBM(**{**PRESETS[preset], **changes})
+    logs = smooth_logs(episodes=64, length=length)
+    source = WindowSource.of(logs)
+    world = settings.make_world(logs, key=jax.random.key(0))
+    seconds: list[float] = []
+    peaks: list[float] = []
+
+    class Watch(Progress):
+        """Times every stretch of training, and a large product after it."""
+
+        @contextmanager
+        def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Any]:
+            began = time.perf_counter()
+
+            def report(done: int, terms: Any) -> None:
+                nonlocal began
+                seconds.append((time.perf_counter() - began) / stretch)
+                peaks.append(peak_time())
+                began = time.perf_counter()
+
+            yield report
+
+    def loss(model: Any, source: Any, key: Any) -> Any:
+        return settings.loss(model, source, steps=length, key=key)
+
+    peak_time()
+    minimise(
+        loss,
+        world,
+        source,
+        schedule=settings.schedule,
+        validate=lambda model: 0.0,
+        key=jax.random.key(1),
+        parts=parts_for(settings.batch),
+        progress=Watch(),
+    )
+    arrays, static = eqx.partition(world, eqx.is_inexact_array)
+    operations = products(
+        jax.grad(lambda arrays: loss(eqx.combine(arrays, static), source, jax.random.key(0)).loss), arrays
+    )
+    # The first stretch compiles.
+    pairs = list(zip(seconds[1:], peaks[1:], strict=True))
+    return {
+        "seconds": statistics.median(step for step, _ in pairs),
+        "rate": operations / statistics.median(step for step, _ in pairs),
+        "peak": 1.0 / statistics.median(product for _, product in pairs),
+        "share": statistics.median(operations * product / step for step, product in pairs),
+    }
 
 
 if __name__ == "__main__":

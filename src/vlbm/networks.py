@@ -12,10 +12,39 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from vlbm.devices import everywhere
 from vlbm.distributions import Bernoulli, Normal
 
 NormalisationKind = Literal["none", "layer", "batch"]
 MOMENTUM = 0.99  # of the running averages
+
+
+@jax.custom_vjp
+def affine(
+    inputs: Float[Array, "*batch inputs"],
+    weight: Float[Array, "inputs outputs"],
+    bias: Float[Array, " outputs"],
+) -> Float[Array, "*batch outputs"]:
+    """x W + b, with gradients by products that need no transposed copies of large arrays.
+
+    What JAX derives contracts the batch of a transposed operand and sums for the bias by a slow reduction:
+    together a tenth of a training step.
+    """
+    return inputs @ weight + bias
+
+
+def _affine_forward(inputs: Array, weight: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
+    return affine(inputs, weight, bias), (inputs, weight)
+
+
+def _affine_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array, Array]:
+    inputs, weight = saved
+    rows, pulled = inputs.reshape(-1, inputs.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
+    bias = (jnp.ones((1, len(pulled))) @ pulled)[0]
+    return cotangent @ weight.T, jnp.einsum("ni,no->io", rows, pulled), bias
+
+
+affine.defvjp(_affine_forward, _affine_backward)
 
 
 class Linear(eqx.Module):
@@ -31,7 +60,7 @@ class Linear(eqx.Module):
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        return inputs @ self.weight + self.bias
+        return affine(inputs, self.weight, self.bias)
 
 
 class LayerNorm(eqx.Module):
@@ -77,9 +106,9 @@ class BatchNorm(eqx.Module):
         """The normalised batch, and this layer with its running averages moved on."""
         weight = valid[..., None].astype(inputs.dtype)
         axes = tuple(range(inputs.ndim - 1))
-        total = jnp.maximum(weight.sum(axes), 1.0)
-        mean = (inputs * weight).sum(axes) / total
-        variance = ((inputs - mean) ** 2 * weight).sum(axes) / total
+        total = jnp.maximum(everywhere(weight.sum(axes)), 1.0)
+        mean = everywhere((inputs * weight).sum(axes)) / total
+        variance = everywhere(((inputs - mean) ** 2 * weight).sum(axes)) / total
 
         def moved(old: Array, new: Array) -> Array:
             return jax.lax.stop_gradient(MOMENTUM * old + (1.0 - MOMENTUM) * new)

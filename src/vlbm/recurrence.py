@@ -11,6 +11,9 @@ from jaxtyping import Array, Float
 
 from vlbm.networks import LSTM, LSTMState
 
+# Steps per turn of a compiled loop: a default window is one turn, without a loop's copies between steps.
+UNROLL = 5
+
 # What is given to a run: weights, one additive input [steps, batch, outputs] per weight, and the rest.
 Run = Callable[[tuple[Array, ...], tuple[Array, ...], Any], Any]
 
@@ -55,7 +58,7 @@ def lstm_scan(lstm: LSTM, projected: Float[Array, "steps batch gates"]) -> Float
             state = lstm.gated(state, offset + state.hidden @ weight)
             return state, state.hidden
 
-        return jax.lax.scan(advance, start, offsets[0])[1]
+        return jax.lax.scan(advance, start, offsets[0], unroll=UNROLL)[1]
 
     def factors(weights: Any, offsets: Any, start: LSTMState, hidden: Array) -> tuple[Array, ...]:
         return (delayed(start.hidden, hidden),)

@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
 from vlbm.compilation import keep_programs
+from vlbm.devices import everywhere, gathered, placed, split
 from vlbm.errors import TrainingDivergedError
 from vlbm.progress import Progress, silent
 from vlbm.storage import check_identity, load_tree, read_information, save_tree
@@ -105,12 +106,15 @@ def minimise(
     checkpoint: Path | None = None,
     resume: bool = False,
     identity: dict[str, Any] | None = None,
+    parts: int = 1,
     progress: Progress = silent,
 ) -> tuple[Model, History]:
     """The model that validates best along the way, and how it came about.
 
     Step i draws everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one
-    bit for bit. `identity` says what a checkpoint belongs to; resuming another is refused.
+    bit for bit. `identity` says what a checkpoint belongs to; resuming another is refused. With several
+    `parts` as many devices take a share of every batch: `evaluate` must draw the whole batch, take its
+    `share` and divide by what is counted `everywhere`, so that the devices' losses add up to the loss.
     """
     keep_programs()
     optimiser = schedule.optimiser()
@@ -134,10 +138,11 @@ def minimise(
             return evaluated.loss, evaluated
 
         (_, evaluated), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(model)
+        gradient, terms = everywhere((gradient, evaluated.terms))
         updates, optimiser_state = optimiser.update(
             gradient, optimiser_state, eqx.filter(model, eqx.is_inexact_array)
         )
-        return eqx.apply_updates(evaluated.model, updates), optimiser_state, evaluated.terms
+        return eqx.apply_updates(evaluated.model, updates), optimiser_state, terms
 
     # Several steps per call: the working memory of a step is then claimed once, not at every step.
     # Nothing is donated: Ctrl-C comes while a call runs, and the model from before it is still needed.
@@ -150,17 +155,22 @@ def minimise(
         carry = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))
         arrays, static = eqx.partition(carry, eqx.is_array)
 
-        def body(index: Array, arrays: Any) -> Any:
-            return eqx.filter(step(index, eqx.combine(arrays, static), inputs), eqx.is_array)
+        def loop(begin: Array, end: Array, arrays: Any, inputs: Any) -> Any:
+            def body(index: Array, arrays: Any) -> Any:
+                return eqx.filter(step(index, eqx.combine(arrays, static), inputs), eqx.is_array)
 
-        return eqx.combine(jax.lax.fori_loop(begin, end, body, arrays), static)
+            return jax.lax.fori_loop(begin, end, body, arrays)
+
+        return eqx.combine(split(loop, parts)(begin, end, arrays, inputs), static)
 
     def save(step: int) -> None:
         if checkpoint is not None:
             information = {"identity": identity, "history": asdict(history), "step": step}
-            save_tree(checkpoint, Checkpoint(model, best, optimiser_state), information=information)
+            saved = gathered(Checkpoint(model, best, optimiser_state))
+            save_tree(checkpoint, saved, information=information)
 
-    model, optimiser_state = jax.tree.map(_copy, (model, optimiser_state))
+    model, optimiser_state = placed(jax.tree.map(_copy, (model, optimiser_state)), parts)
+    data, key = placed((data, key), parts)
     began = time.monotonic() - history.seconds
     done = first
     with progress.task(total=schedule.steps, done=first) as report:
@@ -173,16 +183,16 @@ def minimise(
                 values = {name: float(term) for name, term in terms.items()}
                 _check_finite(values, done, schedule)
                 if done in (validation, schedule.steps):
-                    values["validation"] = float(validate(model))
+                    values["validation"] = float(validate(gathered(model)))
                     if history.record(done, values):
-                        best = jax.tree.map(_copy, model)
+                        best = jax.tree.map(_copy, gathered(model))
                     history.seconds = time.monotonic() - began
                     save(done)
                 report(done, values)
         except KeyboardInterrupt:
             history.interrupted = True
             if not history.entries:  # too early for any validation: what there is must do
-                best = model
+                best = gathered(model)
     history.seconds = time.monotonic() - began
     return best, history
 

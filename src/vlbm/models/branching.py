@@ -57,6 +57,10 @@ class BranchingModel(World):
         return self.weight_root.shape[0]
 
     @property
+    def encoders(self) -> int:
+        return 1 if self.shared_encoder else self.branches
+
+    @property
     def latents(self) -> int:
         return self.encoder.head.linear.bias.shape[-1] // 2
 

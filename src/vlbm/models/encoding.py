@@ -28,7 +28,7 @@ def encode(model: BranchingModel, episodes: Episodes) -> Float[np.ndarray, "step
     starts = [np.arange(0, length, steps) for length in episodes.length]
     episode = np.repeat(np.arange(episodes.count), [len(part) for part in starts])
     start = np.concatenate(starts)
-    out = np.empty((len(episodes.observation), model.latents * _encoders(model)), np.float32)
+    out = np.empty((len(episodes.observation), model.latents * model.encoders), np.float32)
     for begin in range(0, len(start), BATCH):
         chosen = np.arange(begin, begin + BATCH) % len(start)  # the last batch wraps: one compiled shape
         window = source.cut(jnp.asarray(episode[chosen]), jnp.asarray(start[chosen]), steps=steps)
@@ -39,10 +39,6 @@ def encode(model: BranchingModel, episodes: Episodes) -> Float[np.ndarray, "step
         row = episodes.first_observation[episode[chosen]] + within
         out[row[real]] = latent[real]
     return out
-
-
-def _encoders(model: BranchingModel) -> int:
-    return 1 if model.shared_encoder else model.branches
 
 
 @eqx.filter_jit

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from vlbm.distributions import Bernoulli, Normal
 from vlbm.networks import LSTM, MLP, BernoulliHead, GaussianHead, Linear, LSTMState, NormalisationKind
-from vlbm.recurrence import delayed, hoist_weight_gradients, lstm_scan
+from vlbm.recurrence import UNROLL, delayed, hoist_weight_gradients, lstm_scan
 
 
 class Architecture(NamedTuple):
@@ -115,7 +115,7 @@ class Encoder(eqx.Module):
             return (state, latent), (latent, distribution, state.hidden)
 
         start = (self.lstm.zero(latent.shape[:-1]), latent)
-        return jax.lax.scan(advance, start, (*offsets, noise))[1]
+        return jax.lax.scan(advance, start, (*offsets, noise), unroll=UNROLL)[1]
 
     def _factors(
         self,

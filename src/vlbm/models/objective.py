@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Scalar
 
+from vlbm.devices import everywhere, share
 from vlbm.models.branching import BranchingModel
 from vlbm.models.latent import Decoder, Emission, Encoder, Posterior
 from vlbm.windows import Window
@@ -86,8 +87,11 @@ def objective(
     model: BranchingModel, window: Window, weighting: Weighting, *, key: PRNGKeyArray
 ) -> tuple[Terms, BranchingModel]:
     """The terms on a batch of windows, and the model with its running averages moved on."""
-    branch, mixed, moved = _forward(model, window, weighting, key=key)
-    steps = jnp.maximum(window.valid.sum(), 1)
+    # Drawn for the whole batch, whatever part of it is this device's.
+    noise = share(_noise(model, window, weighting, key=key), axis=2)
+    window = share(window, axis=1)
+    branch, mixed, moved = _forward(model, window, weighting, noise=noise)
+    steps = jnp.maximum(everywhere(window.valid.sum()), 1)
     observation, reward, ended = _targets(model, window)
     mixture = jnp.zeros(())
     ending = branch.ending.sum() / steps
@@ -113,9 +117,9 @@ def evidence_lower_bound(
 
     One sample of the latents; the expectation over `key` is the bound.
     """
-    branch, _, _ = _forward(
-        model, window, Weighting(mixture="none", alignment="none"), key=key, training=False
-    )
+    weighting = Weighting(mixture="none", alignment="none")
+    noise = _noise(model, window, weighting, key=key)
+    branch, _, _ = _forward(model, window, weighting, noise=noise, training=False)
     # The density of raw numbers is that of standardised ones divided by the scale.
     per_observation = jnp.log(model.observation.scale).sum()
     per_reward = jnp.log(model.reward.scale).sum()
@@ -123,25 +127,31 @@ def evidence_lower_bound(
     return branch.reconstruction - branch.initial_divergence - branch.divergence - stretch
 
 
+def _noise(
+    model: BranchingModel, window: Window, weighting: Weighting, *, key: PRNGKeyArray
+) -> Float[Array, "encoders+branches steps+1 batch latent"]:
+    """What is random about the encoders' latents, and the branches' own if they predict any."""
+    predicting = model.branches if weighting.mixture == "branches" else 0
+    shape = (model.encoders + predicting, *window.observed.shape, model.latents)
+    # One draw for all: every separate draw adds seconds of compilation. The barrier keeps the compiler
+    # from inlining the generator into every use of its numbers.
+    return jax.lax.optimization_barrier(jax.random.normal(key, shape))
+
+
 def _forward(
     model: BranchingModel,
     window: Window,
     weighting: Weighting,
     *,
-    key: PRNGKeyArray,
+    noise: Float[Array, "encoders+branches steps+1 batch latent"],
     training: bool = True,
 ) -> tuple[BranchTerms, Emission | None, BranchingModel]:
     """Branches' terms [branch, batch], the mixture of their emissions, and the moved model."""
     observation, reward, ended = _targets(model, window)
     action = model.action_inputs(window.action)
     observed, valid = window.observed, window.valid
-    encoders = 1 if model.shared_encoder else model.branches
-    shape = (*observed.shape, model.latents)
-    # One draw for the encoders' and the branches' noise: every separate draw adds seconds of compilation.
-    predicting = model.branches if weighting.mixture == "branches" else 0
-    # The barrier keeps the compiler from inlining the generator into every use of its numbers.
-    drawn = jax.lax.optimization_barrier(jax.random.normal(key, (encoders + predicting, *shape)))
-    posterior_noise, noise = drawn[:encoders], drawn[encoders:, 1:] if predicting else None
+    posterior_noise = noise[: model.encoders]
+    branch_noise = noise[model.encoders :, 1:] if weighting.mixture == "branches" else None
 
     def infer(encoder: Encoder, noise: Array) -> tuple[Posterior, Encoder]:
         features, initial = _through(encoder.initial, observation[0], observed[0], training)
@@ -185,7 +195,9 @@ def _forward(
         return terms, predicted, moved
 
     axes = (eqx.if_array(0), None if model.shared_encoder else eqx.if_array(0), eqx.if_array(0))
-    terms, predicted, moved_decoder = eqx.filter_vmap(decode, in_axes=axes)(model.decoder, posterior, noise)
+    terms, predicted, moved_decoder = eqx.filter_vmap(decode, in_axes=axes)(
+        model.decoder, posterior, branch_noise
+    )
     mixed = None if weighting.mixture == "none" else predicted.mixed(model.weight)
     return terms, mixed, replace(model, encoder=moved_encoder, decoder=moved_decoder)
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from vlbm.devices import everywhere
 from vlbm.errors import InputError
 from vlbm.models.base import Outcome, World
 from vlbm.models.latent import Emission
@@ -95,7 +96,7 @@ class TransitionModel(World):
 
 def likelihood(emission: Emission, target: Target, valid: Bool[Array, "steps batch"]) -> Likelihood:
     """How likely the emission finds what happened; members may stand before steps and batch."""
-    steps = jnp.maximum(valid.sum(), 1)
+    steps = jnp.maximum(everywhere(valid.sum()), 1)
     data = emission.observation.log_prob(target.change).sum(-1) + emission.reward.log_prob(target.reward)
     ending = None if emission.ending is None else emission.ending.log_prob(target.ended)
 

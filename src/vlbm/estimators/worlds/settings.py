@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from vlbm.devices import parts_for
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.base import Estimator, Run, described, plain
@@ -34,6 +35,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
     decay: Literal["cosine", "exponential"]
     decay_rate: float
     clip: float | None
+    batch: int
     weight_decay: float
     held_out: float
     validate_every: int
@@ -137,6 +139,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
             checkpoint=checkpoint,
             resume=resume,
             identity=identity,
+            parts=parts_for(self.batch),
             progress=progress,
         )
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray, Scalar
 
+from vlbm.devices import share
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.settings import WorldSettings, check_training
@@ -64,7 +65,7 @@ class TransitionSettings(WorldSettings):
     def loss(
         self, model: TransitionModel, source: WindowSource, *, steps: int, key: PRNGKeyArray
     ) -> Evaluated:
-        window = source.draw(steps=1, batch=self.batch, at_start=0.0, key=key)
+        window = share(source.draw(steps=1, batch=self.batch, at_start=0.0, key=key), axis=1)
         terms = self.objective(model, window)
         loss = -jnp.stack(list(terms.values())).sum()
         return Evaluated(loss, {"loss": loss, **terms}, model)
