@@ -73,7 +73,7 @@ def on_cores(count: int, preset: str) -> dict[str, float]:
 
 
 def measure_step(preset: str) -> dict[str, float]:
-    from vlbm.devices import use_cores
+    from vlbm.cores import use_cores
 
     use_cores()
     import equinox as eqx

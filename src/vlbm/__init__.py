@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vlbm.comparison import compare as compare
     from vlbm.environment import LearnedEnvironment as LearnedEnvironment
     from vlbm.environment import LearnedVectorEnvironment as LearnedVectorEnvironment
+    from vlbm.cores import use_cores as use_cores
     from vlbm.episodes import Episodes as Episodes
     from vlbm.errors import InputError as InputError
     from vlbm.estimate import Estimate as Estimate
@@ -49,6 +50,7 @@ _HOME = {
     "make_estimator": "vlbm.estimators.registry",
     "parse_settings": "vlbm.estimators.registry",
     "save_policy": "vlbm.policies",
+    "use_cores": "vlbm.cores",
 }
 
 __version__ = VERSION

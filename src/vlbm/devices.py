@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -10,8 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PRNGKeyArray
 
 AXIS = "batch"
+WHOLE, LOTS = PartitionSpec(), PartitionSpec(AXIS)
 # A device with fewer windows than this spends its time waiting for the others.
 SMALLEST_SHARE = 16
 
@@ -19,27 +20,20 @@ SMALLEST_SHARE = 16
 _parts: ContextVar[int] = ContextVar("parts", default=1)
 
 
-def use_cores(count: int | None = None) -> None:
-    """Make a device of every core (or of `count`), so that training splits its batches over them.
-
-    Must come before JAX computes anything; afterwards the devices are settled and nothing changes. The
-    command line calls it; `VLBM_CORES` limits the number.
-    """
-    wanted = count or int(os.environ.get("VLBM_CORES") or len(os.sched_getaffinity(0)))
-    try:
-        jax.config.update("jax_num_cpu_devices", max(wanted, 1))
-    except RuntimeError:  # something has been computed already
-        return
-
-
-def parts_for(batch: int) -> int:
-    """Over how many devices a batch can be split evenly, with enough left for each."""
-    most = min(len(jax.local_devices()), max(batch // SMALLEST_SHARE, 1))
+def parts_for(batch: int, *, smallest: int = SMALLEST_SHARE) -> int:
+    """Over how many devices a batch can be split evenly, with at least the smallest share for each."""
+    most = min(len(jax.local_devices()), max(batch // smallest, 1))
     return max(parts for parts in range(1, most + 1) if batch % parts == 0)
 
 
-def split(function: Callable[..., Any], parts: int) -> Callable[..., Any]:
-    """The function run on several devices at once: all get the same arguments and must give the same result.
+def split(
+    function: Callable[..., Any],
+    parts: int,
+    *,
+    in_specs: Any = WHOLE,
+    out_specs: Any = WHOLE,
+) -> Callable[..., Any]:
+    """The function run on several devices at once; unless told otherwise all get and give the same.
 
     Within it `share` takes a device's part of a batch, and `everywhere` sums over the devices.
     """
@@ -53,17 +47,35 @@ def split(function: Callable[..., Any], parts: int) -> Callable[..., Any]:
         finally:
             _parts.reset(token)
 
-    whole = PartitionSpec()
-    return jax.shard_map(local, mesh=_mesh(parts), in_specs=whole, out_specs=whole, check_vma=False)
+    return jax.shard_map(local, mesh=_mesh(parts), in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def in_lots(function: Callable[[Any, Any], Any], lots: int) -> Callable[[Any, Any], Any]:
+    """f(what is the same for all, a lot) run on as many devices as there are lots, which never meet.
+
+    A lot's arrays, and those of the result, are the function's own with an axis of lots before them.
+    """
+
+    def local(fixed: Any, lot: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf[None], function(fixed, jax.tree.map(lambda leaf: leaf[0], lot)))
+
+    if lots == 1:
+        return local
+    return split(local, lots, in_specs=(WHOLE, LOTS), out_specs=LOTS)
+
+
+def lot_key(key: PRNGKeyArray) -> PRNGKeyArray:
+    """A key of this device's own: its episodes have their own luck."""
+    return key if _parts.get() == 1 else jax.random.fold_in(key, jax.lax.axis_index(AXIS))
 
 
 def placed(tree: Any, parts: int) -> Any:
     """Every array on all of the devices, so that no call has to bring it there."""
     if parts == 1:
         return tree
-    everywhere_whole = NamedSharding(_mesh(parts), PartitionSpec())
+    whole = NamedSharding(_mesh(parts), WHOLE)
     return jax.tree.map(
-        lambda leaf: jax.device_put(leaf, everywhere_whole) if isinstance(leaf, jax.Array) else leaf, tree
+        lambda leaf: jax.device_put(leaf, whole) if isinstance(leaf, jax.Array) else leaf, tree
     )
 
 

@@ -19,6 +19,7 @@ from vlbm.cli.methods import methods
 from vlbm.cli.report import report
 from vlbm.cli.settings import settings
 from vlbm.cli.suites import suites
+from vlbm.cores import use_cores
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.version import VERSION
 
@@ -50,6 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     typed.set(tuple(given))
     try:
+        if "jax" not in sys.modules:  # called from a program that uses JAX, its devices are its own
+            use_cores()
         app(args=_spread_settings(given), prog_name="vlbm")
     except InputError as error:
         _fail(str(error), 2)

@@ -14,8 +14,9 @@ from vlbm.errors import InputError
 from vlbm.estimate import Estimate, Estimates
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
+from vlbm.policies.crowd import Actions
 from vlbm.progress import Progress, silent
-from vlbm.rollout import Actions, Termination
+from vlbm.rollout import Termination
 
 # Told of the episodes that every policy had in one of the worlds, by the number of the world.
 Witness = Callable[[int, Mapping[str, Episodes]], None]

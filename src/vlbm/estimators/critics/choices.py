@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from vlbm.compilation import keep_programs
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
 from vlbm.policies.checks import check_actions
-from vlbm.rollout import Actions, Crowd
+from vlbm.policies.crowd import Actions, Crowd
 from vlbm.scaling import Scaler
 
 CHUNK = 8192  # observations per call: what wide networks keep of them should fit in memory

@@ -21,8 +21,8 @@ from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.representation import Book, Lessons, Trunk, learn_trunk, what_came_after
 from vlbm.estimators.critics.temporal_difference import Descent, train
 from vlbm.policies.base import Policy
+from vlbm.policies.crowd import Actions
 from vlbm.progress import Progress, silent
-from vlbm.rollout import Actions
 from vlbm.scaling import Scaler
 from vlbm.training import Schedule
 

@@ -14,7 +14,7 @@ from vlbm.compilation import keep_programs
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
-from vlbm.rollout import Crowd
+from vlbm.policies.crowd import Crowd
 
 CHUNK = 8192  # steps per call: what a wide network keeps of them should fit in memory
 

@@ -1,0 +1,41 @@
+"""How many cores are used; must be settled before JAX starts, so nothing here imports it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from vlbm.errors import InputError
+
+
+def use_cores(count: int | None = None) -> None:
+    """Make a JAX device of every core, so that training and roll-outs are split over all of them.
+
+    Call it before JAX computes anything: afterwards its devices are settled. The command line does. Without
+    it, or after that, JAX's own threads share the work, which they do less well. `VLBM_CORES` or `count`
+    give another number. Results depend on the number: sums are rounded in another order, and each device's
+    imagined episodes have their own luck.
+    """
+    if "JAX_NUM_CPU_DEVICES" in os.environ and count is None:
+        return
+    wanted = _cores() if count is None else count
+    if "jax" in sys.modules:
+        import jax
+
+        try:
+            jax.config.update("jax_num_cpu_devices", wanted)
+        except RuntimeError as error:
+            raise InputError(
+                "use_cores: JAX has already computed something, so its devices are settled; call it first"
+            ) from error
+    else:
+        os.environ["JAX_NUM_CPU_DEVICES"] = str(wanted)
+
+
+def _cores() -> int:
+    given = os.environ.get("VLBM_CORES", "")
+    if not given:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"VLBM_CORES={given}: give a whole number of cores, at least 1")
+    return int(given)

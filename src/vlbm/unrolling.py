@@ -1,0 +1,183 @@
+"""Stretches of imagined steps: of policies within the compiled loop, and of those called from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+
+from vlbm.devices import in_lots, lot_key, parts_for, placed
+from vlbm.models.base import World
+from vlbm.policies.base import Policy, TracedPolicy
+from vlbm.policies.checks import check_actions
+from vlbm.policies.crowd import Actions, Crowd
+
+CHUNK = 50  # steps per compiled call: progress, early stopping and Ctrl-C happen in between
+# Imagined episodes, of all policies together, that are worth a device of their own.
+SMALLEST_LOT = 64
+
+
+class Trace(NamedTuple):
+    """What a stretch of steps left behind, on the device or on the host; time is the leading axis."""
+
+    action: Shaped[Any, "steps policies episodes *act"]
+    observation: Float[Any, "steps policies episodes obs"]  # after the action
+    reward: Float[Any, "steps policies episodes"]
+    ended: Bool[Any, "steps policies episodes"]
+
+
+class TracedRun:
+    """Policies written in JAX, inside the compiled loop; every device imagines a lot of their episodes."""
+
+    def __init__(
+        self,
+        world: World,
+        policies: Mapping[str, Policy],
+        *,
+        start: Float[np.ndarray, "episodes obs"] | None,
+        episodes: int,
+        actions: Actions,
+        key: PRNGKeyArray,
+    ):
+        crowd = Crowd.of([policy for policy in policies.values() if isinstance(policy, TracedPolicy)])
+        self.lots = parts_for(episodes, smallest=-(-SMALLEST_LOT // len(policies)))
+        begin_key, step_key = jax.random.split(key)
+        self.world, self.crowd, self.key = placed((world, crowd, step_key), self.lots)
+        self.actions: Actions = actions
+        shares = (len(policies), episodes // self.lots)
+        self.state, self.observation = _begin(world, _in_lots(start, self.lots), begin_key, shares, self.lots)
+        self.first = _joined(self.observation)
+
+    def advance(self, begin: int, steps: int) -> Trace:
+        # Always a whole chunk, so that there is one program; what is beyond the horizon is cut off.
+        time = jnp.asarray(begin)
+        self.state, self.observation, trace = _compiled_stretch(
+            self.world, self.crowd, self.state, self.observation, time, self.key, self.actions, self.lots
+        )
+        return Trace(*(_joined(part, axis=2)[:steps] for part in trace))
+
+
+class HostRun:
+    """Policies outside JAX: one call per policy and step with all its episodes, then one world step."""
+
+    def __init__(
+        self,
+        world: World,
+        policies: Mapping[str, Policy],
+        *,
+        start: Float[np.ndarray, "episodes obs"] | None,
+        episodes: int,
+        actions: Actions,
+        key: PRNGKeyArray,
+    ):
+        begin_key, self.key = jax.random.split(key)
+        self.world, self.policies, self.actions = world, policies, actions
+        state, observation = _begin(world, _in_lots(start, 1), begin_key, (len(policies), episodes), 1)
+        self.state, self.observation = jax.tree.map(lambda leaf: leaf[0], (state, observation))
+        self.first = np.asarray(self.observation)
+
+    def advance(self, begin: int, steps: int) -> Trace:
+        taken = []
+        for time in range(begin, begin + steps):
+            seen = np.asarray(self.observation)
+            action_key, _, _ = _keys(self.key, jnp.asarray(time))
+            action = np.stack(
+                [
+                    self._act(name, policy, part, action_key)
+                    for (name, policy), part in zip(self.policies.items(), seen, strict=True)
+                ]
+            )
+            self.state, outcome, ended = _compiled_step(
+                self.world, self.state, jnp.asarray(action), jnp.asarray(time), self.key
+            )
+            self.observation = outcome.observation
+            taken.append(
+                Trace(action, *(np.asarray(part) for part in (self.observation, outcome.reward, ended)))
+            )
+        return Trace(*(np.stack(parts) for parts in zip(*taken, strict=True)))
+
+    def _act(self, name: str, policy: Policy, seen: np.ndarray, key: PRNGKeyArray) -> np.ndarray:
+        return check_actions(
+            name,
+            policy.mean(seen) if self.actions == "mean" else policy.sample(seen, key=key),
+            batch=len(seen),
+            action_size=self.world.action.mean.shape[0],
+            discrete=self.world.choices is not None,
+        )
+
+
+@eqx.filter_jit
+def _begin(
+    world: World,
+    start: Float[Array, "lots episodes obs"] | None,
+    key: PRNGKeyArray,
+    shares: tuple[int, int],
+    lots: int,
+) -> tuple[Any, Float[Array, "lots policies episodes obs"]]:
+    def begin(fixed: tuple[World, PRNGKeyArray], start: Array | None) -> tuple[Any, Array]:
+        world, key = fixed
+        if start is None:
+            return world.begin_from_prior(shares, key=lot_key(key))
+        observation = jnp.broadcast_to(start, (*shares, start.shape[-1]))
+        return world.begin(observation, key=lot_key(key)), observation
+
+    return in_lots(begin, lots)((world, key), start)
+
+
+@eqx.filter_jit
+def _compiled_stretch(
+    world: World,
+    crowd: Crowd,
+    state: Any,
+    observation: Float[Array, "lots policies episodes obs"],
+    begin: Int[Array, ""],
+    key: PRNGKeyArray,
+    actions: Actions,
+    lots: int,
+) -> tuple[Any, Array, Trace]:
+    def stretch(fixed: tuple[World, Crowd, Array, PRNGKeyArray], lot: tuple[Any, Array]):
+        world, crowd, begin, key = fixed
+        own_key = lot_key(key)
+
+        def advance(carry: tuple[Any, Array], time: Array):
+            state, observation = carry
+            action_key, world_key, ending_key = _keys(own_key, time)
+            action = crowd.act(observation, actions=actions, key=action_key)
+            state, outcome = world.step(state, action, key=world_key)
+            ended = jax.random.uniform(ending_key, observation.shape[1:2]) < outcome.ending
+            return (state, outcome.observation), Trace(action, outcome.observation, outcome.reward, ended)
+
+        (state, observation), trace = jax.lax.scan(advance, lot, begin + jnp.arange(CHUNK))
+        return state, observation, trace
+
+    return in_lots(stretch, lots)((world, crowd, begin, key), (state, observation))
+
+
+@eqx.filter_jit
+def _compiled_step(world: World, state: Any, action: Array, time: Array, key: PRNGKeyArray):
+    _, world_key, ending_key = _keys(key, time)
+    state, outcome = world.step(state, action, key=world_key)
+    ended = jax.random.uniform(ending_key, action.shape[1:2]) < outcome.ending
+    return state, outcome, ended
+
+
+def _keys(key: PRNGKeyArray, time: Array) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
+    action_key, world_key, ending_key = jax.random.split(jax.random.fold_in(key, time), 3)
+    return action_key, world_key, ending_key
+
+
+def _in_lots(start: Float[np.ndarray, "episodes obs"] | None, lots: int) -> Array | None:
+    if start is None:
+        return None
+    return jnp.asarray(start, jnp.float32).reshape(lots, -1, start.shape[-1])
+
+
+def _joined(parts: Array, *, axis: int = 1) -> np.ndarray:
+    """The lots' episodes side by side again: the leading axis of lots goes into the axis of episodes."""
+    whole = np.moveaxis(np.asarray(parts), 0, axis)
+    return whole.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 2 :])

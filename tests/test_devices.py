@@ -1,0 +1,82 @@
+"""Work split over devices. Their number is settled when JAX starts, so two of them take another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vlbm.cores import use_cores
+from vlbm.devices import everywhere, in_lots, parts_for, share, split
+from vlbm.errors import InputError
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def both() -> dict[str, Any]:
+    """The same work done whole and split over two devices."""
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    done = subprocess.run(
+        [sys.executable, HERE / "split_work.py"],
+        env={**environment, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_there_are_as_many_devices_as_asked_for_and_a_batch_is_split_over_them(both):
+    assert (both["devices"], both["parts"]) == (2, 2)
+    assert both["imagined"]["devices"] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["default", "batch normalisation", "ff"])
+def test_a_split_training_has_the_losses_of_a_whole_one(both, name):
+    whole, parts = both["losses"][name]
+    assert whole == pytest.approx(parts, rel=1e-3)
+    assert whole[0] != whole[1]
+
+
+def test_split_imagined_episodes_keep_their_order_and_their_values(both):
+    whole, parts = (np.array(values) for values in both["imagined"]["mean"])
+    # Weights differ by rounding; episodes that changed places would differ by whole steps.
+    np.testing.assert_allclose(whole, parts, atol=0.05)
+    assert np.ptp(whole[0].reshape(8, -1, 2)[:, 0, 0]) > 6
+
+
+def test_devices_do_not_share_their_luck(both):
+    action = np.array(both["imagined"]["sample"][1])  # [steps, policies, episodes, 1]
+    first, second = np.split(action[:, 0], 2, axis=1)
+    assert not np.isclose(first, second).any()
+    # Policies do: they differ by what they do alone.
+    np.testing.assert_allclose(action[:, 1] - action[:, 0], 2.0, atol=1e-5)
+
+
+def test_with_one_device_nothing_is_split():
+    assert parts_for(640) == 1
+    batch = jnp.arange(6.0)
+    assert split(lambda x: everywhere(share(x, axis=0)).sum(), 1)(batch) == 15
+    assert in_lots(lambda fixed, lot: fixed * lot, 1)(2.0, batch[None]).tolist() == [[0, 2, 4, 6, 8, 10]]
+
+
+def test_a_number_of_cores_that_is_none_is_refused_by_name(monkeypatch):
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+    monkeypatch.setenv("VLBM_CORES", "many")
+    with pytest.raises(InputError, match="VLBM_CORES=many"):
+        use_cores()
+
+
+def test_cores_cannot_be_changed_once_jax_has_computed():
+    jnp.zeros(1).block_until_ready()
+    with pytest.raises(InputError, match="already computed"):
+        use_cores(2)
