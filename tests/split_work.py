@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 
-from vlbm.cores import use_cores
-
-use_cores(2)
+os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +43,6 @@ def main() -> None:
     common = {"batch": 64, "steps": 8, "validate_every": 4, "models": 1}
     network = {"units": 8, "latents": 3, "head_units": (8,), "window": 4, "sampling": "none"}
     estimators = {
-        "default": VLBM(**common, **network),
         "batch normalisation": VLBM(**{**PRESETS["paper"], **common, **network}),
         "ff": FeedForward(**common, units=(8,)),
     }

@@ -40,7 +40,7 @@ def test_there_are_as_many_devices_as_asked_for_and_a_batch_is_split_over_them(b
     assert both["imagined"]["devices"] == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["default", "batch normalisation", "ff"])
+@pytest.mark.parametrize("name", ["batch normalisation", "ff"])
 def test_a_split_training_has_the_losses_of_a_whole_one(both, name):
     whole, parts = both["losses"][name]
     assert whole == pytest.approx(parts, rel=1e-3)

@@ -10,9 +10,9 @@ from vlbm.version import VERSION
 if TYPE_CHECKING:
     from vlbm.comparison import Comparison as Comparison
     from vlbm.comparison import compare as compare
+    from vlbm.cores import use_cores as use_cores
     from vlbm.environment import LearnedEnvironment as LearnedEnvironment
     from vlbm.environment import LearnedVectorEnvironment as LearnedVectorEnvironment
-    from vlbm.cores import use_cores as use_cores
     from vlbm.episodes import Episodes as Episodes
     from vlbm.errors import InputError as InputError
     from vlbm.estimate import Estimate as Estimate

@@ -47,10 +47,12 @@ class TracedRun:
         crowd = Crowd.of([policy for policy in policies.values() if isinstance(policy, TracedPolicy)])
         self.lots = parts_for(episodes, smallest=-(-SMALLEST_LOT // len(policies)))
         begin_key, step_key = jax.random.split(key)
-        self.world, self.crowd, self.key = placed((world, crowd, step_key), self.lots)
+        self.world, self.crowd, begin_key, self.key = placed((world, crowd, begin_key, step_key), self.lots)
         self.actions: Actions = actions
         shares = (len(policies), episodes // self.lots)
-        self.state, self.observation = _begin(world, _in_lots(start, self.lots), begin_key, shares, self.lots)
+        self.state, self.observation = _begin(
+            self.world, _in_lots(start, self.lots), begin_key, shares, self.lots
+        )
         self.first = _joined(self.observation)
 
     def advance(self, begin: int, steps: int) -> Trace:
