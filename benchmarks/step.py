@@ -1,0 +1,72 @@
+"""One training step of the paper's sizes against the eager yardstick, on windows of equal shape."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from measure import best_time
+from shapes import ACTIONS, OBSERVATIONS, architecture, make_world, paper_settings
+from telling import cores, say, tell, threads, told
+from yardstick import Yardstick
+
+from vlbm.estimators.worlds.vlbm import VLBM
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--branches", type=int, default=10)
+    parser.add_argument("--window", type=int, default=50)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=12, help="training steps of vlbm to measure")
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    shape = {name: getattr(arguments, name) for name in ("branches", "window", "batch")}
+    # In a process of its own, so that PyTorch's threads and XLA's do not meet.
+    options = [text for name, value in shape.items() for text in (f"--{name}", str(value))]
+    script = Path(__file__).with_name("training.py")
+    training = [sys.executable, str(script), "--preset", "paper", "--steps", str(arguments.steps), *options]
+    ours = told(subprocess.run(training, stdout=subprocess.PIPE, text=True, check=True).stdout)["seconds"]
+    threads()
+    theirs = eager_step(paper_settings(**shape), repeats=arguments.repeats)
+    say(
+        f"{arguments.batch} windows of {arguments.window} steps, {arguments.branches} branches: "
+        f"vlbm {ours:.3f} s, eager PyTorch {theirs:.3f} s, ratio {theirs / ours:.2f}"
+    )
+    tell({"cores": cores(), **shape, "seconds": ours, "eager_seconds": theirs, "ratio": theirs / ours})
+
+
+def eager_step(settings: VLBM, *, repeats: int) -> float:
+    """Seconds of a step of Adam on random windows."""
+    assert settings.window is not None
+    steps, batch = settings.window, settings.batch
+    model = Yardstick(architecture(settings), settings.branches).load(make_world(settings)).train()
+    parameters = dict(model.named_parameters())
+    decayed = [each for name, each in parameters.items() if name.endswith(".weight")]
+    others = [each for name, each in parameters.items() if not name.endswith(".weight")]
+    groups = [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": others}]
+    optimiser = torch.optim.Adam(groups, lr=settings.learning_rate, fused=True)
+    observation = torch.randn(steps + 1, batch, OBSERVATIONS)
+    action, reward = torch.rand(steps, batch, ACTIONS) * 2 - 1, torch.randn(steps, batch)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        drawn = settings.mixture == "branches"
+        model.loss(
+            observation,
+            action,
+            reward,
+            posterior_noise=torch.randn(steps + 1, batch, settings.latents),
+            noise=torch.randn(settings.branches, steps, batch, settings.latents) if drawn else None,
+            weighting=settings.weighting,
+        ).backward()
+        optimiser.step()
+
+    return best_time(step, repeats=repeats)
+
+
+if __name__ == "__main__":
+    main()
