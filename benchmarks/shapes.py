@@ -59,17 +59,34 @@ def tanh_policies(
     """Random tanh-Gaussian networks of the size of DOPE's."""
     random = np.random.default_rng(seed)
 
-    def layer(inputs: int, outputs: int) -> Layer:
-        weight = random.normal(size=(outputs, inputs)).astype(np.float32) / np.sqrt(np.float32(inputs))
-        return Layer(jnp.asarray(weight), jnp.zeros(outputs))
-
     def policy() -> MLPPolicy:
-        sizes = [OBSERVATIONS, *units]
-        hidden = [layer(*pair) for pair in itertools.pairwise(sizes)]
-        heads = (layer(sizes[-1], ACTIONS) for _ in range(2))
+        hidden, last = _hidden(units, random)
+        heads = (_layer(last, ACTIONS, random) for _ in range(2))
         return MLPPolicy(hidden, *heads, nonlinearity="relu", distribution="tanh_gaussian")
 
     return {f"policy {index}": policy() for index in range(count)}
+
+
+def categorical_policies(count: int, *, actions: int, seed: int = 0) -> list[MLPPolicy]:
+    """Random networks that choose among actions, not too far from each other to be weighed."""
+    random = np.random.default_rng(seed)
+
+    def policy() -> MLPPolicy:
+        hidden, last = _hidden((64, 64), random)
+        head = _layer(last, actions, random, gain=0.2)
+        return MLPPolicy(hidden, head, nonlinearity="tanh", distribution="categorical")
+
+    return [policy() for _ in range(count)]
+
+
+def _hidden(units: Sequence[int], random: np.random.Generator) -> tuple[list[Layer], int]:
+    sizes = [OBSERVATIONS, *units]
+    return [_layer(*pair, random) for pair in itertools.pairwise(sizes)], sizes[-1]
+
+
+def _layer(inputs: int, outputs: int, random: np.random.Generator, gain: float = 1.0) -> Layer:
+    weight = gain * random.normal(size=(outputs, inputs)) / inputs**0.5
+    return Layer(jnp.asarray(weight, jnp.float32), jnp.zeros(outputs))
 
 
 def starts(episodes: int = EPISODES) -> np.ndarray:

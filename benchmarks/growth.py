@@ -1,0 +1,67 @@
+"""How time grows with steps, branches, episodes and policies: fitted exponents of power laws.
+
+An exponent of 1 is a cost per piece, below 1 says that pieces share something, above 1 that they get dearer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import best_time
+from rollout import ours_of
+from shapes import make_world, paper_settings, starts, tanh_policies
+from telling import cores, say, tell, told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", nargs="*", choices=list(SERIES), default=list(SERIES))
+    arguments = parser.parse_args()
+    figures: dict[str, Any] = {"cores": cores()}
+    for name in arguments.only:
+        sizes, measure = SERIES[name]
+        seconds = [measure(size) for size in sizes]
+        exponent = fitted(sizes, seconds)
+        points = ", ".join(f"{size}: {time:.3f} s" for size, time in zip(sizes, seconds, strict=True))
+        say(f"{name}: {points}; exponent {exponent:.2f}")
+        figures |= {f"{name}_sizes": sizes, f"{name}_seconds": seconds, f"{name}_exponent": exponent}
+    tell(figures)
+
+
+def fitted(sizes: list[int], seconds: list[float]) -> float:
+    """The slope of log time against log size."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+def training(**shape: int) -> float:
+    """Seconds of a training step, measured as `training.py` does, in a process of its own."""
+    options = [text for name, value in shape.items() for text in (f"--{name}", str(value))]
+    script = Path(__file__).with_name("training.py")
+    command = [sys.executable, str(script), "--steps", "24", *options]
+    return float(
+        told(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)["seconds"]
+    )
+
+
+def imagined(*, policies: int, episodes: int) -> float:
+    """Seconds of a roll-out of 50 steps with the paper's sizes."""
+    call = ours_of(make_world(paper_settings()), tanh_policies(policies), starts(episodes), 50)
+    return best_time(call, repeats=3)
+
+
+SERIES: dict[str, tuple[list[int], Callable[[int], float]]] = {
+    "window": ([10, 30, 90], lambda size: training(window=size, batch=64)),
+    "branches": ([2, 5, 12], lambda size: training(branches=size, window=10, batch=64)),
+    "episodes": ([20, 60, 180], lambda size: imagined(policies=4, episodes=size)),
+    "policies": ([2, 6, 18], lambda size: imagined(policies=size, episodes=40)),
+}
+
+
+if __name__ == "__main__":
+    main()
