@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from environments import PeerError, ask_peer
 from measure import smooth_logs
 from shapes import tanh_policies
 from telling import cores, say, tell
+from timing import timed
 
 from vlbm.episodes import Episodes
 from vlbm.estimators.critics.fqe import FQE
@@ -79,12 +79,8 @@ def main() -> None:
 
 def seconds(settings: FQE, logs: Episodes, policies: dict[str, MLPPolicy], *, repeats: int) -> float:
     """Of the fastest evaluation: the first may compile."""
-    evaluator, times = settings.fit(logs), []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        evaluator.evaluate(policies)
-        times.append(time.perf_counter() - began)
-    return min(times)
+    evaluator = settings.fit(logs)
+    return min(timed(lambda: evaluator.evaluate(policies) and None) for _ in range(repeats))
 
 
 def write(path: Path, logs: Episodes, policy: MLPPolicy) -> None:
@@ -102,7 +98,7 @@ def write(path: Path, logs: Episodes, policy: MLPPolicy) -> None:
     }
     for index, layer in enumerate([*policy.hidden, policy.head]):
         arrays |= {f"weight_{index}": np.asarray(layer.weight), f"bias_{index}": np.asarray(layer.bias)}
-    np.savez(path, **arrays)  # type: ignore[arg-type]
+    np.savez(path, **arrays)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import best_time
 from rollout import ours_of
 from shapes import make_world, paper_settings, starts, tanh_policies
 from telling import cores, say, tell, told
+from timing import fastest
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def training(**shape: int) -> float:
 def imagined(*, policies: int, episodes: int) -> float:
     """Seconds of a roll-out of 50 steps with the paper's sizes."""
     call = ours_of(make_world(paper_settings()), tanh_policies(policies), starts(episodes), 50)
-    return best_time(call, repeats=3)
+    return fastest(call, repeats=3)
 
 
 SERIES: dict[str, tuple[list[int], Callable[[int], float]]] = {

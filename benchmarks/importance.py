@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,9 +17,10 @@ import numpy as np
 from environments import PeerError, ask_peer
 from shapes import OBSERVATIONS, categorical_policies
 from telling import cores, say, tell
+from timing import fastest
 
 from vlbm.episodes import Episodes
-from vlbm.estimators.importance.sampling import ImportanceSampling, Kind
+from vlbm.estimators.importance.sampling import ImportanceEvaluator, ImportanceSampling, Kind
 from vlbm.policies.mlp import MLPPolicy
 
 DISCOUNT = 0.995
@@ -41,13 +41,13 @@ def main() -> None:
     figures: dict[str, Any] = {"cores": cores(), "episodes": logs.count, "steps": logs.steps}
     values: dict[str, np.ndarray] = {}
     for kind in get_args(Kind):
-        evaluator, times = ImportanceSampling(kind=kind).fit(logs), []
-        for _ in range(arguments.repeats + 1):  # the first may compile
-            began = time.perf_counter()
+        evaluator = ImportanceSampling(kind=kind).fit(logs)
+
+        def evaluate(evaluator: ImportanceEvaluator = evaluator, kind: str = kind) -> None:
             estimates = evaluator.evaluate(policies, discount=DISCOUNT)
-            times.append(time.perf_counter() - began)
-        figures[f"{kind}_seconds"] = min(times)
-        values[kind] = np.array([row.value for row in estimates.rows])
+            values[kind] = np.array([row.value for row in estimates.rows])
+
+        figures[f"{kind}_seconds"] = fastest(evaluate, repeats=arguments.repeats)
     try:
         theirs = from_peer(logs, policies)
     except PeerError as error:

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from measure import best_time
 from shapes import (
     AUTHORS_EPISODE,
     EPISODES,
@@ -22,6 +21,7 @@ from shapes import (
     with_alive,
 )
 from telling import cores, say, tell, threads
+from timing import fastest
 from yardstick import Yardstick
 from yardstick_rollout import imagine
 
@@ -50,16 +50,16 @@ def main() -> None:
     alive = {"all": arguments.branches, "few": arguments.alive}
     for name, count in alive.items():
         chosen = with_alive(world, count)
-        ours = best_time(ours_of(chosen, policies, start, arguments.steps), repeats=repeats)
+        ours = fastest(ours_of(chosen, policies, start, arguments.steps), repeats=repeats)
         yardstick = Yardstick(architecture(settings), arguments.branches).load(chosen)
-        theirs = best_time(theirs_of(yardstick, policies, start, arguments.steps), repeats=repeats)
+        theirs = fastest(theirs_of(yardstick, policies, start, arguments.steps), repeats=repeats)
         say(
             f"{shape}, {count} of {arguments.branches} branches alive: "
             f"vlbm {ours:.2f} s, eager PyTorch {theirs:.2f} s, ratio {theirs / ours:.2f}"
         )
         figures |= {f"{name}_seconds": ours, f"{name}_eager_seconds": theirs, f"{name}_ratio": theirs / ours}
     one = dict(list(policies.items())[:1])
-    single = best_time(ours_of(world, one, start[:1], arguments.long), repeats=repeats)
+    single = fastest(ours_of(world, one, start[:1], arguments.long), repeats=repeats)
     times = AUTHORS_EPISODE * arguments.long / 1000 / single
     say(f"one episode of {arguments.long} steps: {single:.3f} s, {times:.0f} times the authors' speed")
     tell({**figures, "episode_seconds": single, "episode_times": times})

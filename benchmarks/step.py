@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import torch
-from measure import best_time
 from shapes import ACTIONS, OBSERVATIONS, architecture, make_world, paper_settings
 from telling import cores, say, tell, threads, told
+from timing import fastest
 from yardstick import Yardstick
 
 from vlbm.estimators.worlds.vlbm import VLBM
@@ -65,7 +65,7 @@ def eager_step(settings: VLBM, *, repeats: int) -> float:
         ).backward()
         optimiser.step()
 
-    return best_time(step, repeats=repeats)
+    return fastest(step, repeats=repeats)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def main() -> None:
     )
     times = []
     for steps in (20, arguments.steps, arguments.steps):  # the first warms up
-        began = time.perf_counter()
+        began = clock()
         fqe.fit(
             dataset,
             n_steps=steps,
@@ -49,7 +49,7 @@ def main() -> None:
             logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
             show_progress=False,
         )
-        times.append((time.perf_counter() - began) / steps)
+        times.append((clock() - began) / steps)
     print(json.dumps({"seconds_per_step": min(times[1:]), "policy_difference": difference}))
 
 
@@ -64,6 +64,11 @@ def cloned(dataset, layers):
             part.weight.copy_(torch.from_numpy(weight))
             part.bias.copy_(torch.from_numpy(bias))
     return algorithm
+
+
+def clock() -> float:
+    """As vlbm is timed: processor time on one core, else the time of day."""
+    return time.process_time() if len(os.sched_getaffinity(0)) == 1 else time.perf_counter()
 
 
 if __name__ == "__main__":

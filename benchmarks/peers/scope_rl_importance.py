@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def main() -> None:
     for name, estimator in ESTIMATORS.items():
         times, values = [], []
         for _ in range(arguments.repeats):
-            began = time.perf_counter()
+            began = clock()
             values = []
             for policy in probabilities:
                 given = {**logged, "evaluation_policy_action_dist": policy}
@@ -52,9 +53,14 @@ def main() -> None:
                 estimator().estimate_interval(
                     **given, n_bootstrap_samples=arguments.resamples, random_state=0
                 )
-            times.append(time.perf_counter() - began)
+            times.append(clock() - began)
         found[name] = {"seconds": min(times), "values": values}
     print(json.dumps(found))
+
+
+def clock() -> float:
+    """As vlbm is timed: processor time on one core, else the time of day."""
+    return time.process_time() if len(os.sched_getaffinity(0)) == 1 else time.perf_counter()
 
 
 if __name__ == "__main__":
