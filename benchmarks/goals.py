@@ -114,7 +114,7 @@ MEMORY = (Goal("ratio", "peak memory of training, long episodes by short ones", 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *(benchmark for cores in (1, 2) for benchmark in (*_training(cores), _rollout(cores), _fqe(cores))),
     Benchmark("importance", "importance.py", IMPORTANCE),
-    Benchmark("startup", "startup.py", STARTUP, cores=2),
+    Benchmark("startup", "startup.py", STARTUP),
     Benchmark("growth", "growth.py", GROWTH),
     Benchmark("loading", "loading.py", LOADING, cores=2),
     Benchmark("memory", "memory.py", MEMORY, cores=2),

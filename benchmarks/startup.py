@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from telling import cores, say, tell
+from timing import timed
 
 # A whole process up to the first training step of the default preset, on data of HalfCheetah's sizes.
 FIRST_STEP = """
@@ -56,12 +56,11 @@ def shortest(arguments: list[str], *, repeats: int, cache: str | None = None) ->
     environment = {**os.environ, **({"VLBM_CACHE": cache} if cache else {})}
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
+
+    def run() -> None:
         subprocess.run([sys.executable, *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
-        times.append(time.perf_counter() - began)
-    return min(times)
+
+    return min(timed(run) for _ in range(repeats))
 
 
 if __name__ == "__main__":
