@@ -33,31 +33,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--policies", type=int, default=11)
     parser.add_argument("--episodes", type=int, default=200, help="logged ones, of 1,000 steps")
-    parser.add_argument("--wide-steps", type=int, default=1000, help="gradient steps of the wide network")
-    parser.add_argument("--own-steps", type=int, default=FQE().steps, help="of vlbm's own")
+    parser.add_argument("--steps", type=int, default=FQE().steps, help="gradient steps")
     parser.add_argument("--peer-steps", type=int, default=300, help="gradient steps d3rlpy is timed on")
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--only", nargs="*", choices=["wide", "own", "one"], default=["wide", "own", "one"])
+    parser.add_argument("--repeats", type=int, default=1, help="the first may compile (some ten seconds)")
     arguments = parser.parse_args()
     logs = smooth_logs(episodes=arguments.episodes, length=1000)
     policies = tanh_policies(arguments.policies)
-    wide, own = FQE(**WIDE, steps=arguments.wide_steps), FQE(steps=arguments.own_steps)
+    wide, own = FQE(**WIDE, steps=arguments.steps), FQE(steps=arguments.steps)
     few = dict(list(policies.items())[:1])
     figures: dict[str, Any] = {
         "cores": cores(),
         "policies": len(policies),
-        "wide_steps": wide.steps,
-        "own_steps": own.steps,
+        "logged_steps": logs.steps,
+        "gradient_steps": arguments.steps,
     }
-    for name, settings, group in (("wide", wide, policies), ("own", own, policies), ("one", own, few)):
+    runs = {"wide": (wide, policies), "own": (own, policies), "one": (own, few)}
+    for name in arguments.only:
+        settings, group = runs[name]
         figures[f"{name}_seconds"] = seconds(settings, logs, group, repeats=arguments.repeats)
         say(f"vlbm, {name}, {settings.steps} steps: {figures[f'{name}_seconds']:.1f} s")
-    figures["policies_ratio"] = figures["own_seconds"] / figures["one_seconds"]
+    if "own" in arguments.only and "one" in arguments.only:
+        figures["policies_ratio"] = figures["own_seconds"] / figures["one_seconds"]
     # The layers that an observation passes in vlbm's default: shared ones, then the policy's.
     networks = {"wide": (wide.units, False, wide), "own": ((*own.trunk_units, *own.units), True, own)}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.npz"
         write(data, logs, next(iter(policies.values())))
-        for name, (units, layer_norm, settings) in networks.items():
+        for name in (each for each in networks if each in arguments.only):
+            units, layer_norm, settings = networks[name]
             options = ["--units", *map(str, units), "--batch", str(settings.batch)]
             options += ["--steps", str(arguments.peer_steps), *["--layer-norm"] * layer_norm]
             try:
