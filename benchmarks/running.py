@@ -13,6 +13,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,24 @@ def run(benchmark: Benchmark, *, place: Path = PLACE) -> dict[str, Any]:
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
     environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {benchmark.flags}".strip()
     began, load = time.monotonic(), os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder) / "rows.json"
+        options = () if benchmark.goals else ("--json", str(own))
+        command = [sys.executable, str(script), *benchmark.arguments, *options]
+        figures = _outcome(command, environment, available[: benchmark.cores])
+        if own.is_file():
+            figures["rows"] = json.loads(own.read_text())
+            figures.pop("failed", None)
+    return {**figures, "took": time.monotonic() - began, "load_before": load, "when": now()}
+
+
+def _outcome(command: list[str], environment: dict[str, str], on: list[int]) -> dict[str, Any]:
     process = subprocess.Popen(
-        [sys.executable, str(script), *benchmark.arguments],
+        command,
         env=environment,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, available[: benchmark.cores]),
+        preexec_fn=lambda: os.sched_setaffinity(0, on),
     )
     try:
         output, _ = process.communicate(timeout=LIMIT)
@@ -80,34 +93,40 @@ def run(benchmark: Benchmark, *, place: Path = PLACE) -> dict[str, Any]:
     except KeyboardInterrupt:
         process.terminate()
         raise
-    took = {"took": time.monotonic() - began, "load_before": load, "when": now()}
     if process.returncode:
-        return {"failed": f"ended with code {process.returncode}; its output says why", **took}
+        return {"failed": f"ended with code {process.returncode}; its output says why"}
     try:
-        return {**told(output), **took}
+        return told(output)
     except ValueError as error:
-        return {"failed": str(error), **took}
+        return {"failed": str(error)}
 
 
 def rows_of(benchmark: Benchmark, folder: Path) -> list[dict[str, Any]]:
     path = place_of(folder, benchmark)
-    figures = json.loads(path.read_text()) if path.is_file() else {"failed": "not measured yet"}
-    return [row_of(benchmark, goal, figures) for goal in benchmark.goals]
+    figures: dict[str, Any] = {"failed": "not measured yet"}
+    if path.is_file():
+        figures = json.loads(path.read_text())
+    common = {"benchmark": benchmark.name, "cores": benchmark.cores, "when": figures.get("when")}
+    if benchmark.goals:
+        return [{**common, **row_of(goal, figures)} for goal in benchmark.goals]
+    if "rows" not in figures:
+        return [{**common, **row_of(Goal("", benchmark.script), figures)}]
+    return [
+        {**common, **row, "must": "" if row["target"] == "none" else row["target"], "why_not": None}
+        for row in figures["rows"]
+    ]
 
 
-def row_of(benchmark: Benchmark, goal: Goal, figures: dict[str, Any]) -> dict[str, Any]:
+def row_of(goal: Goal, figures: dict[str, Any]) -> dict[str, Any]:
     value = figures.get("failed") or figure_of(figures, goal)
     number = None if isinstance(value, str) else value
     return {
-        "benchmark": benchmark.name,
-        "cores": benchmark.cores,
-        "meaning": goal.meaning,
+        "name": goal.meaning,
         "value": number,
         "unit": goal.unit,
-        "must": None if goal.bound is None else list(goal.bound),
+        "must": goal.must,
         "met": None if number is None else goal.met(number),
         "why_not": value if isinstance(value, str) else None,
-        "when": figures.get("when"),
     }
 
 
@@ -116,12 +135,9 @@ def show(rows: list[dict[str, Any]]) -> None:
     for title in ("benchmark", "cores", "what", "figure", "must be", "met"):
         table.add_column(title, justify="right" if title in ("cores", "figure", "must be") else "left")
     for row in rows:
-        bound = "" if row["must"] is None else f"{row['must'][0]} {row['must'][1]:.3g} {row['unit']}"
-        figure = row["why_not"] or f"{row['value']:.3g} {row['unit']}"
-        met = {True: "yes", False: "[bold]no[/bold]", None: ""}[row["met"]]
-        if row["met"] is None and row["must"] is not None:
-            met = "?"
-        table.add_row(row["benchmark"], str(row["cores"]), row["meaning"], figure.strip(), bound.strip(), met)
+        figure = row["why_not"] or f"{row['value']:.3g} {row['unit']}".strip()
+        met = {True: "yes", False: "[bold]no[/bold]", None: "?" if row["must"] else ""}[row["met"]]
+        table.add_row(row["benchmark"], str(row["cores"]), row["name"], figure, row["must"], met)
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
