@@ -62,8 +62,9 @@ def test_its_roll_out_gives_the_same_numbers():
             np.testing.assert_allclose(theirs.numpy(), ours, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("normalisation", ["none", "batch"])
-@pytest.mark.parametrize("mixture", ["branches", "encoder"])
+@pytest.mark.parametrize(
+    ("normalisation", "mixture"), [("batch", "branches"), ("none", "encoder")], ids=["paper", "default"]
+)
 def test_its_loss_and_gradients_are_the_same(normalisation, mixture, monkeypatch):
     settings = paper_settings(**SMALL, normalisation=normalisation, mixture=mixture)
     world = stirred(make_world(settings))
