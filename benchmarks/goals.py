@@ -54,25 +54,12 @@ def at_most(value: float) -> tuple[str, float]:
     return ("<=", value)
 
 
-def _training(cores: int) -> tuple[Benchmark, ...]:
-    share = Goal("share_of_peak", "training step, share of the peak", at_least(0.5))
-    iteration = Goal("seconds", "iteration of the paper's shape (authors: 71 s)", at_most(71 / 15), "s")
-    step = (
-        Goal("ratio", "training step, times the eager yardstick's speed"),
+def _step(cores: int) -> Benchmark:
+    goals = (
+        Goal("ratio", "training step of the paper's sizes, times the eager yardstick's speed"),
         Goal("seconds", "the same step", unit="s"),
     )
-    return (
-        Benchmark("training", "training.py", (share,), cores=cores, devices=True),
-        Benchmark(
-            "iteration",
-            "training.py",
-            (iteration,),
-            ("--preset", "paper", "--steps", "4"),
-            cores=cores,
-            devices=True,
-        ),
-        Benchmark("step", "step.py", step, cores=cores, devices=True),
-    )
+    return Benchmark("step", "step.py", goals, cores=cores, devices=True)
 
 
 def _rollout(cores: int) -> Benchmark:
@@ -114,7 +101,8 @@ GROWTH = tuple(
 )
 
 BENCHMARKS: tuple[Benchmark, ...] = (
-    *(benchmark for cores in (1, 2) for benchmark in (*_training(cores), _rollout(cores), _fqe(cores))),
+    Benchmark("training", "training.py", (), cores=2),
+    *(benchmark for cores in (1, 2) for benchmark in (_step(cores), _rollout(cores), _fqe(cores))),
     Benchmark("importance", "importance.py", IMPORTANCE),
     Benchmark("startup", "startup.py", STARTUP),
     Benchmark("growth", "growth.py", GROWTH),

@@ -6,17 +6,17 @@ An exponent of 1 is a cost per piece, below 1 says that pieces share something, 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fitting import step_seconds
 from rollout import ours_of
 from shapes import make_world, paper_settings, starts, tanh_policies
-from telling import cores, say, tell, told
+from telling import cores, say, tell
 from timing import fastest
+
+from vlbm.estimators.worlds.vlbm import VLBM
 
 
 def main() -> None:
@@ -40,13 +40,8 @@ def fitted(sizes: list[int], seconds: list[float]) -> float:
 
 
 def training(**shape: int) -> float:
-    """Seconds of a training step, measured as `training.py` does, in a process of its own."""
-    options = [text for name, value in shape.items() for text in (f"--{name}", str(value))]
-    script = Path(__file__).with_name("training.py")
-    command = [sys.executable, str(script), "--steps", "24", *options]
-    return float(
-        told(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)["seconds"]
-    )
+    """Seconds of a training step of the default preset but for its shape."""
+    return step_seconds(VLBM(**shape))
 
 
 def imagined(*, policies: int, episodes: int) -> float:

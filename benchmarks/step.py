@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
-from pathlib import Path
 
 import torch
+from fitting import step_seconds
 from shapes import ACTIONS, OBSERVATIONS, architecture, make_world, paper_settings
-from telling import cores, say, tell, threads, told
+from telling import cores, say, tell, threads
 from timing import fastest
 from yardstick import Yardstick
 
@@ -21,17 +19,14 @@ def main() -> None:
     parser.add_argument("--branches", type=int, default=10)
     parser.add_argument("--window", type=int, default=50)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=12, help="training steps of vlbm to measure")
+    parser.add_argument("--steps", type=int, default=40, help="training steps of vlbm to measure")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     shape = {name: getattr(arguments, name) for name in ("branches", "window", "batch")}
-    # In a process of its own, so that PyTorch's threads and XLA's do not meet.
-    options = [text for name, value in shape.items() for text in (f"--{name}", str(value))]
-    script = Path(__file__).with_name("training.py")
-    training = [sys.executable, str(script), "--preset", "paper", "--steps", str(arguments.steps), *options]
-    ours = told(subprocess.run(training, stdout=subprocess.PIPE, text=True, check=True).stdout)["seconds"]
+    settings = paper_settings(**shape)
+    ours = step_seconds(settings, steps=arguments.steps)
     threads()
-    theirs = eager_step(paper_settings(**shape), repeats=arguments.repeats)
+    theirs = eager_step(settings, repeats=arguments.repeats)
     say(
         f"{arguments.batch} windows of {arguments.window} steps, {arguments.branches} branches: "
         f"vlbm {ours:.3f} s, eager PyTorch {theirs:.3f} s, ratio {theirs / ours:.2f}"
