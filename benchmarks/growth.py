@@ -39,7 +39,7 @@ def fitted(sizes: list[int], seconds: list[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
-def training(**shape: int) -> float:
+def training(**shape: Any) -> float:
     """Seconds of a training step of the default preset but for its shape."""
     return step_seconds(VLBM(**shape))
 
