@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= -m "not slow"
 
-.PHONY: demo screenshot test test-slow lint check tables format clean
+ONLY ?=
+CORES ?= 1,2
+
+.PHONY: demo screenshot test test-slow bench lint check tables format clean
 
 demo: $(VENV)/core
 	$(BIN)/vlbm demo --output demo
@@ -19,6 +22,10 @@ test: $(VENV)/dev
 
 test-slow: $(VENV)/dev
 	$(BIN)/pytest -m slow
+
+# Every benchmark, or some: make bench ONLY=rollout,fqe CORES=1
+bench: $(VENV)/dev
+	$(BIN)/python benchmarks --only "$(ONLY)" --cores "$(CORES)"
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -47,4 +54,4 @@ $(VENV)/dev: $(VENV)/core
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) benchmarks/.peers benchmarks/results demo build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,109 @@
+"""FQE of many policies against FQE of one, and against d3rlpy's FQE run once for every policy.
+
+d3rlpy is timed on one policy and fewer gradient steps, and the time multiplied: its steps all cost the same.
+Two comparisons: `wide`, where vlbm is given d3rlpy's default network (two hidden layers of 256 units, every
+policy alone); and `own`, vlbm's default settings, where policies share features of observations, against
+d3rlpy with as many layers of the same sizes. vlbm's time is that of a whole evaluation: the actions of all
+policies, the shared features' own training and the interval are in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from environments import PeerError, ask_peer
+from measure import smooth_logs
+from shapes import tanh_policies
+from telling import cores, say, tell
+from timing import timed
+
+from vlbm.episodes import Episodes
+from vlbm.estimators.critics.fqe import FQE
+from vlbm.policies.mlp import MLPPolicy
+
+WIDE: dict[str, Any] = {"shared": False, "units": (256, 256), "layer_norm": False, "quadratic": False}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--policies", type=int, default=11)
+    parser.add_argument("--episodes", type=int, default=200, help="logged ones, of 1,000 steps")
+    parser.add_argument("--steps", type=int, default=FQE().steps, help="gradient steps")
+    parser.add_argument("--peer-steps", type=int, default=300, help="gradient steps d3rlpy is timed on")
+    parser.add_argument("--only", nargs="*", choices=["wide", "own", "one"], default=["wide", "own", "one"])
+    parser.add_argument("--repeats", type=int, default=1, help="the first may compile (some ten seconds)")
+    arguments = parser.parse_args()
+    logs = smooth_logs(episodes=arguments.episodes, length=1000)
+    policies = tanh_policies(arguments.policies)
+    wide, own = FQE(**WIDE, steps=arguments.steps), FQE(steps=arguments.steps)
+    few = dict(list(policies.items())[:1])
+    figures: dict[str, Any] = {
+        "cores": cores(),
+        "policies": len(policies),
+        "logged_steps": logs.steps,
+        "gradient_steps": arguments.steps,
+    }
+    runs = {"wide": (wide, policies), "own": (own, policies), "one": (own, few)}
+    for name in arguments.only:
+        settings, group = runs[name]
+        figures[f"{name}_seconds"] = seconds(settings, logs, group, repeats=arguments.repeats)
+        say(f"vlbm, {name}, {settings.steps} steps: {figures[f'{name}_seconds']:.1f} s")
+    if "own" in arguments.only and "one" in arguments.only:
+        figures["policies_ratio"] = figures["own_seconds"] / figures["one_seconds"]
+    # The layers that an observation passes in vlbm's default: shared ones, then the policy's.
+    networks = {"wide": (wide.units, False, wide), "own": ((*own.trunk_units, *own.units), True, own)}
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data.npz"
+        write(data, logs, next(iter(policies.values())))
+        for name in (each for each in networks if each in arguments.only):
+            units, layer_norm, settings = networks[name]
+            options = ["--units", *map(str, units), "--batch", str(settings.batch)]
+            options += ["--steps", str(arguments.peer_steps), *["--layer-norm"] * layer_norm]
+            try:
+                told = ask_peer("d3rlpy", "d3rlpy_fqe.py", str(data), *options)
+            except PeerError as error:
+                say(str(error))
+                figures[f"{name}_ratio"] = str(error)
+                continue
+            theirs = told["seconds_per_step"] * settings.steps * len(policies)
+            ratio = theirs / figures[f"{name}_seconds"]
+            say(
+                f"d3rlpy, layers {units}: {1000 * told['seconds_per_step']:.2f} ms a step, "
+                f"{theirs:.0f} s for {len(policies)} policies and {settings.steps} steps; ratio {ratio:.2f}"
+            )
+            figures |= {f"{name}_peer_seconds": theirs, f"{name}_ratio": ratio}
+            figures["policy_difference"] = told["policy_difference"]
+    tell(figures)
+
+
+def seconds(settings: FQE, logs: Episodes, policies: dict[str, MLPPolicy], *, repeats: int) -> float:
+    """Of the fastest evaluation: the first may compile."""
+    evaluator = settings.fit(logs)
+    return min(timed(lambda: evaluator.evaluate(policies) and None) for _ in range(repeats))
+
+
+def write(path: Path, logs: Episodes, policy: MLPPolicy) -> None:
+    """What the peer needs: steps, one policy, and what that policy does at the first of them."""
+    before = logs.observation[logs.observation_before]
+    last = np.zeros(logs.steps, np.float32)
+    last[np.cumsum(logs.length) - 1] = 1.0
+    arrays = {
+        "observation": before,
+        "action": logs.action,
+        "reward": logs.reward,
+        "terminal": np.zeros_like(last),
+        "timeout": last,
+        "chosen": np.asarray(policy.mean(jnp.asarray(before[:64]))),
+    }
+    for index, layer in enumerate([*policy.hidden, policy.head]):
+        arrays |= {f"weight_{index}": np.asarray(layer.weight), f"bias_{index}": np.asarray(layer.bias)}
+    np.savez(path, **arrays)
+
+
+if __name__ == "__main__":
+    main()
