@@ -37,13 +37,10 @@ class Benchmark(NamedTuple):
     devices: bool = False  # JAX sees one device for every core, rather than one with many threads
 
     @property
-    def flags(self) -> str:
-        """XLA's, for the cores it has."""
-        if self.cores == 1:
-            return "--xla_cpu_multi_thread_eigen=false"
-        if self.devices:
-            return f"--xla_force_host_platform_device_count={self.cores} --xla_cpu_multi_thread_eigen=false"
-        return ""
+    def environment(self) -> dict[str, str]:
+        """What the process is told of its cores."""
+        one_thread = {} if self.cores > 1 else {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+        return {**one_thread, "JAX_NUM_CPU_DEVICES": str(self.cores if self.devices else 1)}
 
 
 def at_least(value: float) -> tuple[str, float]:
@@ -68,7 +65,7 @@ def _rollout(cores: int) -> Benchmark:
         Goal("few_ratio", "roll-out, 2 of 10 branches alive, times the yardstick's speed", at_least(8)),
         Goal("episode_times", "one imagined episode, times the authors' speed (82 s)", at_least(1000)),
     )
-    return Benchmark("rollout", "rollout.py", goals, cores=cores)
+    return Benchmark("rollout", "rollout.py", goals, cores=cores, devices=True)
 
 
 def _fqe(cores: int) -> Benchmark:

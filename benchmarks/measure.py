@@ -30,7 +30,8 @@ def best_time(call: Callable[[], Any], *, repeats: int = 5) -> float:
 @cache
 def _squares() -> tuple[Any, list[Any]]:
     product = jax.jit(lambda left, right: left @ right)
-    parts = [jax.device_put(jnp.ones((PEAK_SIZE, PEAK_SIZE), jnp.float32), device) for device in jax.devices()]
+    square = jnp.ones((PEAK_SIZE, PEAK_SIZE), jnp.float32)
+    parts = [jax.device_put(square, device) for device in jax.devices()]
     jax.block_until_ready([product(part, part) for part in parts])
     return product, parts
 

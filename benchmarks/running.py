@@ -64,7 +64,7 @@ def run(benchmark: Benchmark, *, place: Path = PLACE) -> dict[str, Any]:
         return {"failed": f"needs {benchmark.cores} cores, and {len(available)} may be used"}
     threads = str(benchmark.cores)
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-    environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {benchmark.flags}".strip()
+    environment |= benchmark.environment
     began, load = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         own = Path(folder) / "rows.json"

@@ -68,14 +68,12 @@ def on_cores(count: int, preset: str) -> dict[str, float]:
     """The figures of a process that may use so many cores."""
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:count])
     command = ["taskset", "-c", cores, sys.executable, __file__, "--within", preset]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(count)}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def measure_step(preset: str) -> dict[str, float]:
-    from vlbm.cores import use_cores
-
-    use_cores()
     import equinox as eqx
     import jax
     from measure import peak_time, products, smooth_logs
