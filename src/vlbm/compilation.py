@@ -17,4 +17,4 @@ def keep_programs() -> None:
         return
     jax.config.update("jax_compilation_cache_dir", str(cache_directory() / "programs"))
     # Small programs are worth keeping too: a fit compiles dozens of them.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

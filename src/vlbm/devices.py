@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 AXIS = "batch"
 WHOLE, LOTS = PartitionSpec(), PartitionSpec(AXIS)
@@ -87,6 +87,11 @@ def gathered(tree: Any) -> Any:
         return jax.device_put(leaf.addressable_data(0), jax.local_devices()[0]) if several else leaf
 
     return jax.tree.map(first, tree)
+
+
+def on_device(values: np.ndarray) -> Array:
+    """Numbers as JAX keeps them, put there as they are: other ways compile a program for every shape."""
+    return jax.device_put(np.asarray(values, np.float32))
 
 
 def share(tree: Any, *, axis: int) -> Any:

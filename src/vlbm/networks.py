@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from vlbm.devices import everywhere
+from vlbm.devices import everywhere, on_device
 from vlbm.distributions import Bernoulli, Normal
 
 NormalisationKind = Literal["none", "layer", "batch"]
@@ -56,8 +56,8 @@ class Linear(eqx.Module):
     def __init__(self, inputs: int, outputs: int, *, random: np.random.Generator, gain: float = 1.0):
         # Drawn by NumPy: compiling a program that draws weights takes longer than many training steps.
         bound = gain * (3.0 / inputs) ** 0.5
-        self.weight = jnp.asarray(random.uniform(-bound, bound, (inputs, outputs)), jnp.float32)
-        self.bias = jnp.zeros(outputs)
+        self.weight = on_device(random.uniform(-bound, bound, (inputs, outputs)))
+        self.bias = on_device(np.zeros(outputs))
 
     def __call__(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         return affine(inputs, self.weight, self.bias)
@@ -70,7 +70,7 @@ class LayerNorm(eqx.Module):
     shift: Float[Array, " size"]
 
     def __init__(self, size: int):
-        self.gain, self.shift = jnp.ones(size), jnp.zeros(size)
+        self.gain, self.shift = on_device(np.ones(size)), on_device(np.zeros(size))
 
     def __call__(self, inputs: Float[Array, "*batch size"]) -> Float[Array, "*batch size"]:
         centred = inputs - inputs.mean(-1, keepdims=True)
@@ -92,8 +92,8 @@ class BatchNorm(eqx.Module):
     variance: Float[Array, " size"]
 
     def __init__(self, size: int):
-        self.gain, self.shift = jnp.ones(size), jnp.zeros(size)
-        self.mean, self.variance = jnp.zeros(size), jnp.ones(size)
+        self.gain, self.shift = on_device(np.ones(size)), on_device(np.zeros(size))
+        self.mean, self.variance = on_device(np.zeros(size)), on_device(np.ones(size))
 
     def __call__(self, inputs: Float[Array, "*batch size"]) -> Float[Array, "*batch size"]:
         return self._normalised(
@@ -198,7 +198,7 @@ class BernoulliHead(eqx.Module):
     def __init__(self, inputs: int, *, base_rate: float, random: np.random.Generator):
         linear = Linear(inputs, 1, random=random)
         log_odds = np.log(base_rate) - np.log1p(-base_rate)
-        self.linear = eqx.tree_at(lambda layer: layer.bias, linear, jnp.full(1, log_odds, jnp.float32))
+        self.linear = eqx.tree_at(lambda layer: layer.bias, linear, on_device(np.full(1, log_odds)))
 
     def __call__(self, features: Float[Array, "*batch inputs"]) -> Bernoulli:
         return Bernoulli(self.linear(features)[..., 0])
@@ -223,7 +223,7 @@ class LSTM(eqx.Module):
     def __init__(self, inputs: int, units: int, *, feedback: int = 0, random: np.random.Generator):
         projection = Linear(inputs, 4 * units, random=random)
         # An open forget gate keeps early gradients alive.
-        open_gate = jnp.asarray(np.repeat([0.0, 1.0, 0.0, 0.0], units), jnp.float32)
+        open_gate = on_device(np.repeat([0.0, 1.0, 0.0, 0.0], units))
         self.inputs = eqx.tree_at(lambda layer: layer.bias, projection, open_gate)
         self.recurrent = Linear(units + feedback, 4 * units, random=random)
         self.units = units
@@ -252,4 +252,4 @@ def _is_norm(node: object) -> bool:
 
 def stacked(modules: list[Any]) -> Any:
     """Modules of one shape as one, with a leading axis."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *modules)
+    return jax.tree.map(lambda *leaves: on_device(np.stack(leaves)), *modules)

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from vlbm.devices import on_device
+
 # Below this spread a column is taken for a constant: dividing by it would blow rounding up to signal.
 CONSTANT = 1e-6
 
@@ -28,12 +30,11 @@ class Scaler(eqx.Module):
         deviation = values.std(axis=0, dtype=np.float64)
         scale = np.where(deviation > CONSTANT * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
         low, high = (values.min(axis=0) - mean) / scale, (values.max(axis=0) - mean) / scale
-        return cls(*(jnp.asarray(part, jnp.float32) for part in (mean, scale, low, high)))
+        return cls(*(on_device(part) for part in (mean, scale, low, high)))
 
     @classmethod
     def identity(cls, columns: int) -> Self:
-        zeros, ones = jnp.zeros(columns), jnp.ones(columns)
-        return cls(zeros, ones, zeros - jnp.inf, ones * jnp.inf)
+        return cls(*(on_device(np.full(columns, value)) for value in (0.0, 1.0, -np.inf, np.inf)))
 
     def apply(self, raw: Float[Array, "*batch columns"]) -> Float[Array, "*batch columns"]:
         mean, scale = self._fixed()

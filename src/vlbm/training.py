@@ -119,7 +119,7 @@ def minimise(
     keep_programs()
     optimiser = schedule.optimiser()
     trained = eqx.filter(model, eqx.is_inexact_array)
-    optimiser_state = optimiser.init(trained)
+    optimiser_state = jax.jit(optimiser.init)(trained)  # one program, not one for every array
     best, history, first = model, History(), 0
     identity = {**(identity or {}), "schedule": asdict(schedule)}
     if resume and checkpoint is not None and checkpoint.is_file():
@@ -150,8 +150,7 @@ def minimise(
     def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], model: Model, optimiser_state: Any):
         data, key, begin, end = fixed
         inputs = (data, key)
-        carry = (model, optimiser_state, None)
-        terms = eqx.filter_eval_shape(step, begin, carry, inputs)[2]
+        terms = eqx.filter_eval_shape(evaluate, model, data, key).terms
         carry = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))
         arrays, static = eqx.partition(carry, eqx.is_array)
 
@@ -169,7 +168,7 @@ def minimise(
             saved = gathered(Checkpoint(model, best, optimiser_state))
             save_tree(checkpoint, saved, information=information)
 
-    model, optimiser_state = placed(jax.tree.map(_copy, (model, optimiser_state)), parts)
+    model, optimiser_state = placed((model, optimiser_state), parts)
     data, key = placed((data, key), parts)
     began = time.monotonic() - history.seconds
     done = first
@@ -185,7 +184,7 @@ def minimise(
                 if done in (validation, schedule.steps):
                     values["validation"] = float(validate(gathered(model)))
                     if history.record(done, values):
-                        best = jax.tree.map(_copy, gathered(model))
+                        best = gathered(model)
                     history.seconds = time.monotonic() - began
                     save(done)
                 report(done, values)
@@ -213,7 +212,3 @@ def _weights(tree: Any) -> Any:
 
 def _on_device(leaf: Any) -> Any:
     return jnp.asarray(leaf) if eqx.is_array_like(leaf) else leaf
-
-
-def _copy(leaf: Any) -> Any:
-    return jnp.array(leaf) if eqx.is_array(leaf) else leaf

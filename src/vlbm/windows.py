@@ -51,7 +51,7 @@ class WindowSource(eqx.Module):
         def filled(values: np.ndarray, size: int, dtype: type) -> Array:
             out = np.zeros((size, *values.shape[1:]), dtype)
             out[: len(values)] = values
-            return jnp.asarray(out)
+            return jax.device_put(out)
 
         return cls(
             observation=filled(episodes.observation, rows, np.float32),
