@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+BLOCK_STEPS = 262_144  # that returns are computed from at once
+
 
 class Padded(NamedTuple):
     """Episodes as a rectangle; `valid` is False on padding, which holds zeros."""
@@ -55,6 +57,11 @@ class Episodes:
         return self.choices is not None
 
     @property
+    def mapped(self) -> bool:
+        """Whether the numbers are in files, and only what is looked at comes into memory."""
+        return isinstance(self.observation, np.memmap)
+
+    @property
     def action_size(self) -> int:
         """Numbers in an action vector, or the number of discrete actions."""
         return self.choices if self.choices is not None else self.action.shape[1]
@@ -86,10 +93,23 @@ class Episodes:
     def initial_observations(self) -> Float[np.ndarray, "episodes obs"]:
         return self.observation[self.first_observation]
 
-    def returns(self, discount: float = 1.0) -> Float[np.ndarray, " episodes"]:
-        """Discounted sum of each episode's rewards, in double precision."""
-        weighted = self.reward.astype(np.float64) * discount**self.time
-        return np.bincount(self.episode_of_step, weights=weighted, minlength=self.count)
+    def returns(self, discount: float = 1.0, *, horizon: int | None = None) -> Float[np.ndarray, " episodes"]:
+        """Discounted sum of each episode's rewards up to the horizon, in double precision."""
+        returns = np.empty(self.count)
+        first_step, end = self.first_step, np.cumsum(self.length)
+        begin = 0
+        # A few episodes at a time: the numbers of all steps would weigh as much as observations do.
+        while begin < self.count:
+            stop = max(int(np.searchsorted(end, first_step[begin] + BLOCK_STEPS, side="right")), begin + 1)
+            length = self.length[begin:stop]
+            episode = np.repeat(np.arange(len(length)), length)
+            time = np.arange(len(episode)) - (first_step[begin:stop] - first_step[begin])[episode]
+            weighted = self.reward[first_step[begin] : end[stop - 1]].astype(np.float64) * discount**time
+            if horizon is not None:
+                weighted = weighted * (time < horizon)
+            returns[begin:stop] = np.bincount(episode, weights=weighted, minlength=len(length))
+            begin = stop
+        return returns
 
     def select(self, episodes: Sequence[int] | Int[np.ndarray, " chosen"]) -> Episodes:
         """The chosen episodes, in the order given; a mask chooses where it is True."""
@@ -114,9 +134,8 @@ class Episodes:
         """
         if self.count == 1:
             return self, self
-        order = np.random.default_rng(seed).permutation(self.count)
-        held_out = min(max(round(fraction * self.count), 1), self.count - 1)
-        return self.select(np.sort(order[held_out:])), self.select(np.sort(order[:held_out]))
+        rest, held_out = parted(self.count, fraction, seed=seed)
+        return self.select(rest), self.select(held_out)
 
     def fingerprint(self) -> str:
         """A checksum of the numbers themselves, wherever they came from."""
@@ -180,6 +199,17 @@ def concatenate(parts: Sequence[Episodes]) -> Episodes:
         choices=max((part.choices for part in parts if part.choices is not None), default=None),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
     )
+
+
+def parted(
+    count: int, fraction: float, *, seed: int
+) -> tuple[Int[np.ndarray, " rest"], Int[np.ndarray, " part"]]:
+    """Numbers below `count` in two disjoint parts; a single one stands in both."""
+    if count == 1:
+        return np.zeros(1, np.int64), np.zeros(1, np.int64)
+    order = np.random.default_rng(seed).permutation(count)
+    part = min(max(round(fraction * count), 1), count - 1)
+    return np.sort(order[part:]), np.sort(order[:part])
 
 
 def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
