@@ -40,6 +40,7 @@ def main() -> None:
     replace_block(ROOT / "docs" / "study.md", "heldback", held_back_table(read("heldback.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "imagination", imagination_table(read("imagination.jsonl")))
     replace_block(ROOT / "docs" / "critics.md", "critics", critics_table(read("critics.jsonl")))
+    replace_block(ROOT / "docs" / "ratios.md", "ratios", ratios_table(read("ratios.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "methods", methods_table(read("methods.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
@@ -241,11 +242,56 @@ def critics_table(rows: list[dict[str, Any]]) -> str:
 
 def methods_table(rows: list[dict[str, Any]]) -> str:
     """Every method on every task: scores with their spread over seeds, and the time of one seed."""
+
+    def average(values: Sequence[float]) -> str:
+        return f"{np.mean(values):.0f}"
+
+    def doubted(group: list[dict[str, Any]]) -> str:
+        return average([row["doubted"] for row in group])
+
+    def taken(group: list[dict[str, Any]]) -> str:
+        # In brackets where the processor's time is not known: the clock counts what else the machine did.
+        known = [row["processor"] for row in group if row["processor"] is not None]
+        return average(known) if known else f"({average([row['seconds'] for row in group])})"
+
+    lines = []
+    for (task,), of_task in grouped(rows, "task").items():
+        for (method,), group in grouped(of_task, "method").items():
+            lines.append([task, method, len(group), *scores(group), doubted(group), taken(group)])
+        true = np.array(of_task[0]["truth"])
+        error = absolute_error(np.full(len(true), true.mean()), true)
+        lines.append([task, "*mean of the truth for all*", "", "0.00", "", f"{error:.0f}", "", ""])
     return markdown(
-        ["task", "method", "seeds", "rank correlation", "regret@1", "MAE", "seconds"],
+        ["task", "method", "seeds", "rank correlation", "regret@1", "MAE", "doubted", "seconds"], lines
+    )
+
+
+def ratios_table(rows: list[dict[str, Any]]) -> str:
+    """Ratios of visits: what they make of the policy that logged, and how sound they are for targets."""
+    return markdown(
         [
-            [task, method, len(group), *scores(group), f"{np.mean([row['seconds'] for row in group]):.0f}"]
-            for (task, method), group in grouped(rows, "task", "method").items()
+            "task",
+            "method",
+            "settings",
+            "logging policy",
+            "logged",
+            "mean ratio",
+            "imbalance",
+            "effective share",
+        ],
+        [
+            [
+                row["task"],
+                row["method"],
+                ", ".join(row["settings"]) or "default",
+                row["logging"],
+                f"{row['logged']} ± {row['error']}",
+                *(
+                    f"{row['of_logging'][name]:.2f}; {np.median(row['of_targets'][name]):.2f}"
+                    for name in ("mean_ratio", "imbalance", "effective_share")
+                ),
+            ]
+            for row in rows
         ],
     )
 

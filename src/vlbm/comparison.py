@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,9 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 from vlbm.episodes import Episodes
-from vlbm.errors import InputError
+from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimate import Estimates, pooled
 from vlbm.estimators.base import Estimator, plain
+from vlbm.estimators.memory import Memory
 from vlbm.evidence.gathering import Evidence, Examiner
 from vlbm.evidence.keeping import load_evidence, save_evidence
 from vlbm.evidence.logged import LoggedSummary
@@ -24,14 +27,20 @@ from vlbm.progress import Progress, silent
 from vlbm.storage import check_identity, read_information, write_text
 from vlbm.version import VERSION
 
+ROOM = 4  # what is held of every seed for methods still to come: features, and critics for some of them
+
 
 @dataclass(frozen=True)
 class Score:
     """How near one set of estimates came to the truth."""
 
-    rank_correlation: float
+    rank_correlation: float  # NaN where there is nothing to rank
     regret: float  # share of the true range
     absolute_error: float
+
+    def to_json(self) -> dict[str, float | None]:
+        """JSON knows no NaN."""
+        return {name: None if math.isnan(value) else value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +89,9 @@ class Comparison:
         )
 
     def seconds(self, method: str) -> float:
-        """What one seed took, on average."""
-        return float(np.mean([sum(estimates.seconds.values()) for estimates in self.estimates[method]]))
+        """What one seed took by the clock, on average."""
+        found = (estimates.seconds for estimates in self.estimates[method])
+        return float(np.mean([seconds["fit"] + seconds["evaluate"] for seconds in found]))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -96,7 +106,7 @@ class Comparison:
                     **(
                         {}
                         if self.truth is None
-                        else {"scores": [vars(score) for score in self.scores(method)]}
+                        else {"scores": [score.to_json() for score in self.scores(method)]}
                     ),
                 }
                 for method, found in self.estimates.items()
@@ -132,6 +142,7 @@ class Job:
     resume: bool
     progress: Progress
     examiner: Examiner | None
+    memory: Memory
 
     def estimates(
         self, method: str, estimator: Estimator, seed: int, *, examined: bool
@@ -153,9 +164,14 @@ class Job:
         if self.resume and file is not None and file.is_file() and (kept is None or kept.is_file()):
             check_identity(file, read_information(file)["identity"], identity)
             return Estimates.load(file), None if kept is None else load_evidence(kept)
-        titled = self.progress.titled
+        titled, began = self.progress.titled, time.process_time()
         evaluator = estimator.fit(
-            self.episodes, seed=seed, directory=place, resume=self.resume, progress=titled(method)
+            self.episodes,
+            seed=seed,
+            directory=place,
+            resume=self.resume,
+            progress=titled(method),
+            memory=self.memory,
         )
         asked |= {"seed": seed, "progress": titled(f"{method}: evaluating")}
         evidence = None
@@ -163,6 +179,8 @@ class Job:
             found, evidence = self.examiner.examine(evaluator, self.policies, **asked)
         else:
             found = evaluator.evaluate(self.policies, **asked)
+        # What other work on the machine does not disturb, unlike the clock.
+        found = replace(found, seconds={**found.seconds, "processor": time.process_time() - began})
         if file is not None and not found.interrupted:
             found.save(file, identity=identity)
             if kept is not None:
@@ -208,10 +226,11 @@ def compare(
 ) -> Comparison:
     """Fit and evaluate every estimator with every seed.
 
-    A method that cannot be used on these data or policies is left out and the reason kept; if none
-    can, the first reason is raised. `finished` is called after every method. With a directory, every
-    finished estimate is kept there, and with `resume` taken from there instead of being made again;
-    Ctrl-C ends the comparison with what is finished. An `examiner` gathers evidence for a page from
+    A method that cannot be used on these data or policies, or whose training diverges, is left out and
+    the reason kept; if all are, the first reason is raised. `finished` is called after every method.
+    With a directory, every finished estimate is kept there, and with `resume` taken from there instead of
+    being made again; Ctrl-C ends the comparison with what is finished. What methods have in common, such
+    as the critics of `dr` and `wdr`, is trained once. An `examiner` gathers evidence for a page from
     the first seed of every method.
     """
     if not estimators:
@@ -220,13 +239,17 @@ def compare(
     failures: dict[str, str] = {}
     evidence: dict[str, Evidence] = {}
     logged = None if examiner is None else examiner.summary
+    first: Exception | None = None
 
     def so_far() -> Comparison:
         parts = (dict(done), dict(failures), truth, task, logged, dict(evidence), command)
         return Comparison(tuple(policies), *parts)
 
     data = episodes.fingerprint() if directory is not None else ""
-    job = Job(episodes, policies, discount, horizon, actions, data, directory, resume, progress, examiner)
+    memory = Memory(ROOM * len(seeds))
+    job = Job(
+        episodes, policies, discount, horizon, actions, data, directory, resume, progress, examiner, memory
+    )
     for method, estimator in estimators.items():
         found: list[Estimates] = []
         try:
@@ -237,8 +260,8 @@ def compare(
                 evidence |= {} if seen is None else {method: seen}
                 if found[-1].interrupted:
                     raise KeyboardInterrupt
-        except InputError as error:
-            failures[method] = str(error)
+        except (InputError, TrainingDivergedError) as error:
+            failures[method], first = str(error), first or error
             continue
         except KeyboardInterrupt:
             kept = tuple(part for part in found if not part.interrupted)
@@ -250,6 +273,6 @@ def compare(
         done[method] = tuple(found)
         if finished is not None:
             finished(so_far())
-    if not done:
-        raise InputError(next(iter(failures.values())))
+    if first is not None and not done:
+        raise first
     return so_far()

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vlbm.report.tables import decimals
+from vlbm.estimate import all_warnings
+from vlbm.report.numbers import NOTHING
+from vlbm.report.tables import decimals, written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,9 +38,9 @@ def values_table(comparison: Comparison) -> Table:
             rows = [estimates[index] for estimates in comparison.estimates[method]]
             half = float(np.mean([(row.upper - row.lower) / 2 for row in rows]))
             doubted = any(row.warnings for row in rows)
-            text = f"{values[method][index]:,.{digits}f} ± {half:,.{digits}f}"
+            text = f"{written(values[method][index], digits)} ± {written(half, digits)}"
             cells.append(Text(text + (" !" if doubted else ""), style="yellow" if doubted else ""))
-        truth = [] if comparison.truth is None else [f"{comparison.truth[policy]:,.{digits}f}"]
+        truth = [] if comparison.truth is None else [written(comparison.truth[policy], digits)]
         table.add_row(Text(policy), *cells, *truth)
     return table
 
@@ -85,8 +87,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         fate = "stopped early" if method in comparison.estimates else "was left out"
         console.print(f"{method} {fate}: {reason}", style="red", highlight=False, markup=False)
     for method, found in comparison.estimates.items():
-        warnings = dict.fromkeys(warning for estimates in found for warning in estimates.all_warnings)
-        for warning in warnings:
+        for warning in all_warnings(*found):
             console.print(f"warning: {method}: {warning}", style="yellow", highlight=False, markup=False)
 
 
@@ -100,5 +101,7 @@ def _table(first: str) -> Table:
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
-    mean = f"{np.mean(values):,.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):,.{digits}f}"
+    if not np.isfinite(values).all():
+        return NOTHING
+    mean = written(float(np.mean(values)), digits)
+    return mean if len(values) == 1 else f"{mean} ± {written(float(np.std(values, ddof=1)), digits)}"
