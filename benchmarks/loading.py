@@ -14,7 +14,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.hdf5"
 
-        def compare(kind: str, steps: int, against: dict[str, Callable[[Path], None]], goal: bool) -> None:
+        def compare(kind: str, steps: int, against: Mapping[str, Callable[[Path], None]], goal: bool) -> None:
             loading = shortest(load, path, arguments.repeats)
             for what, reading in against.items():
                 baseline = shortest(reading, path, arguments.repeats)
