@@ -15,6 +15,7 @@ from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimates, pooled
 from vlbm.estimators.base import Estimator, plain
+from vlbm.estimators.memory import Memory
 from vlbm.evidence.gathering import Evidence, Examiner
 from vlbm.evidence.keeping import load_evidence, save_evidence
 from vlbm.evidence.logged import LoggedSummary
@@ -23,6 +24,8 @@ from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
 from vlbm.storage import check_identity, read_information, write_text
 from vlbm.version import VERSION
+
+ROOM = 4  # what is held of every seed for methods still to come: features, and critics for some of them
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,7 @@ class Job:
     resume: bool
     progress: Progress
     examiner: Examiner | None
+    memory: Memory
 
     def estimates(
         self, method: str, estimator: Estimator, seed: int, *, examined: bool
@@ -155,7 +159,12 @@ class Job:
             return Estimates.load(file), None if kept is None else load_evidence(kept)
         titled = self.progress.titled
         evaluator = estimator.fit(
-            self.episodes, seed=seed, directory=place, resume=self.resume, progress=titled(method)
+            self.episodes,
+            seed=seed,
+            directory=place,
+            resume=self.resume,
+            progress=titled(method),
+            memory=self.memory,
         )
         asked |= {"seed": seed, "progress": titled(f"{method}: evaluating")}
         evidence = None
@@ -211,7 +220,8 @@ def compare(
     A method that cannot be used on these data or policies is left out and the reason kept; if none
     can, the first reason is raised. `finished` is called after every method. With a directory, every
     finished estimate is kept there, and with `resume` taken from there instead of being made again;
-    Ctrl-C ends the comparison with what is finished. An `examiner` gathers evidence for a page from
+    Ctrl-C ends the comparison with what is finished. What methods have in common, such as the critics
+    of `dr` and `wdr`, is trained once. An `examiner` gathers evidence for a page from
     the first seed of every method.
     """
     if not estimators:
@@ -226,7 +236,10 @@ def compare(
         return Comparison(tuple(policies), *parts)
 
     data = episodes.fingerprint() if directory is not None else ""
-    job = Job(episodes, policies, discount, horizon, actions, data, directory, resume, progress, examiner)
+    memory = Memory(ROOM * len(seeds))
+    job = Job(
+        episodes, policies, discount, horizon, actions, data, directory, resume, progress, examiner, memory
+    )
     for method, estimator in estimators.items():
         found: list[Estimates] = []
         try:

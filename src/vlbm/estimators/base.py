@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimate, Estimates
+from vlbm.estimators.memory import Memory, forgetful
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
 from vlbm.policies.crowd import Actions
@@ -133,12 +134,14 @@ Fitted = TypeVar("Fitted", bound=Evaluator, covariant=True)
 
 
 class Run(NamedTuple):
-    """A fit: its seed, where it keeps checkpoints, whether it goes on from them, and who is told."""
+    """A fit: its seed, where it keeps checkpoints, whether it goes on from them, who is told, and what it
+    has in common with other fits to the same data."""
 
     seed: int = 0
     directory: Path | None = None
     resume: bool = False
     progress: Progress = silent
+    memory: Memory = forgetful
 
 
 class Estimator(ABC, Generic[Fitted]):
@@ -154,16 +157,17 @@ class Estimator(ABC, Generic[Fitted]):
         directory: str | Path | None = None,
         resume: bool = False,
         progress: Progress = silent,
+        memory: Memory = forgetful,
     ) -> Fitted:
         """Learn what can be learnt before the policies are known.
 
         What takes long keeps checkpoints in the directory, if one is given, and can be resumed there.
+        What another method with the same memory has made in the same way is taken from it.
         """
         began = time.monotonic()
         place = None if directory is None else Path(directory)
-        return replace(
-            self.learn(episodes, Run(seed, place, resume, progress)), seconds=time.monotonic() - began
-        )
+        learnt = self.learn(episodes, Run(seed, place, resume, progress, memory))
+        return replace(learnt, seconds=time.monotonic() - began)
 
     @abstractmethod
     def learn(self, episodes: Episodes, run: Run) -> Fitted:

@@ -14,7 +14,7 @@ from vlbm.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimators.critics import choices as choices_module
 from vlbm.estimators.critics.choices import Choices
-from vlbm.estimators.critics.fitted import FittedCritics
+from vlbm.estimators.critics.fitted import FittedCritics, OnLogs
 from vlbm.estimators.critics.fqe import FQE
 from vlbm.policies import FunctionPolicy, Layer, MLPPolicy
 
@@ -149,11 +149,12 @@ def test_a_fitted_critic_says_the_same_of_logged_observations_as_of_the_log():
 
 def test_every_episode_can_be_judged_by_the_model_that_never_saw_it():
     logs = constant(terminated=True, episodes=2)
-    trained = SimpleNamespace(
-        action_values=lambda steps: np.array([[[1.0] * len(steps)], [[2.0] * len(steps)]]),
-        state_values=lambda rows: np.array([[[3.0] * len(rows)], [[4.0] * len(rows)]]),
+    by_model = OnLogs(
+        np.array([[[1.0] * logs.steps], [[2.0] * logs.steps]]),
+        np.array([[[3.0] * len(logs.observation)], [[4.0] * len(logs.observation)]]),
     )
-    fitted = FittedCritics(SimpleNamespace(episodes=logs), None, np.ones((2, 2)), trained)  # type: ignore[arg-type]
+    problem: Any = SimpleNamespace(episodes=logs)
+    fitted = FittedCritics(problem, None, np.ones((2, 2)), None, by_model)  # type: ignore[arg-type]
     q, v = fitted.on_logs(np.eye(2))
     np.testing.assert_allclose(q[0], [1.0] * LENGTH + [2.0] * LENGTH)
     np.testing.assert_allclose(v[0], [3.0] * (LENGTH + 1) + [4.0] * (LENGTH + 1))

@@ -70,7 +70,7 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
         return DoublyRobustEvaluator(
             settings=self,
             importance=importance,
-            critic=self.critic.fit(episodes, seed=run.seed),
+            critic=self.critic.fit(episodes, seed=run.seed, memory=run.memory),
             seed=run.seed,
             data=described(episodes),
             notes=importance.notes,
@@ -101,20 +101,28 @@ class DoublyRobustEvaluator(Evaluator):
         steps = int(logs.length.max()) if request.horizon is None else request.horizon
         likelihood = log_probs(named, logs)  # refuses policies without, before anything is trained
         if self.given is None:
-            believed, doubts = self._trained(named, discount, steps, seed, request.progress)
+            believed, doubts, interruption = self._trained(named, discount, steps, seed, request.progress)
         else:
-            believed, doubts = _given(named, self.given, logs), {}
+            believed, doubts, interruption = _given(named, self.given, logs), {}, []
         rows = []
         for name in named:
             weights = self.importance.weights(likelihood[name], horizon=steps)
             statistic = self._statistic(weights, believed[name], discount=discount, horizon=steps)
             rows.append(self._estimate(name, weights, statistic, doubts.get(name, ()), discount, steps, seed))
-        return Answer(tuple(rows), {"horizon": steps, "actions": "sample"}, tuple(self._cut_off(steps)))
+        return Answer(
+            tuple(rows),
+            {"horizon": steps, "actions": "sample"},
+            (*self._cut_off(steps), *interruption),
+            interrupted=bool(interruption),
+        )
 
     def _trained(
         self, policies: Mapping[str, Policy], discount: float, horizon: int, seed: int, progress: Progress
-    ) -> tuple[dict[str, OnLogs], dict[str, tuple[str, ...]]]:
-        """Q and V on the logs by FQE; with folds, on every episode by the critic that never saw it."""
+    ) -> tuple[dict[str, OnLogs], dict[str, tuple[str, ...]], list[str]]:
+        """Q and V on the logs by FQE, and what speaks against them.
+
+        With folds, every episode is judged by the critic that never saw it.
+        """
         folds, count = self.settings.folds, self.importance.episodes.count
         belief = None
         if folds > 1:
@@ -135,6 +143,7 @@ class DoublyRobustEvaluator(Evaluator):
         return (
             {name: OnLogs(q[index], v[index]) for index, name in enumerate(policies)},
             {name: tuple(fitted.warnings(name)) for name in policies},
+            self.critic.interruption(fitted),
         )
 
     def _statistic(self, weights: Weights, critic: OnLogs, *, discount: float, horizon: int) -> Quotients:

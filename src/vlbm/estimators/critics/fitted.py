@@ -28,8 +28,8 @@ OUTSIDE = 0.05  # share of values beyond the feasible range that is warned of
 class OnLogs(NamedTuple):
     """Q of every logged action and V of every logged observation."""
 
-    q: Float[np.ndarray, "policies steps"]
-    v: Float[np.ndarray, "policies rows"]
+    q: Float[np.ndarray, "*models policies steps"]
+    v: Float[np.ndarray, "*models policies rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,23 @@ class FittedCritics:
     choices: Choices
     weight: Float[np.ndarray, "episodes models"]  # how much an episode counted for a model
     trained: Trained
+    by_model: OnLogs
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        choices: Choices,
+        weight: Float[np.ndarray, "episodes models"],
+        trained: Trained,
+    ) -> FittedCritics:
+        """Ask all logged steps and observations at once: the table of choices is not needed after that."""
+        episodes = problem.episodes
+        by_model = OnLogs(
+            trained.action_values(np.arange(episodes.steps)),
+            trained.state_values(np.arange(len(episodes.observation))),
+        )
+        return cls(problem, choices, weight, replace(trained, table=None), by_model)
 
     @property
     def names(self) -> list[str]:
@@ -50,7 +67,7 @@ class FittedCritics:
 
     def on_logs(self, belief: Float[np.ndarray, "episodes models"] | None = None) -> OnLogs:
         """Q and V on the logged episodes; `belief` says which models are believed on which episode."""
-        action_values, state_values = self._on_logs
+        action_values, state_values = self.by_model
         if belief is None:
             return OnLogs(action_values.mean(axis=0), state_values.mean(axis=0))
         share = (belief / belief.sum(axis=1, keepdims=True)).T[:, None]
@@ -166,16 +183,8 @@ class FittedCritics:
         return course[-(int(LATE * len(course)) + 1) :]
 
     @cached_property
-    def _on_logs(self) -> tuple[np.ndarray, np.ndarray]:
-        episodes = self.problem.episodes
-        return (
-            self.trained.action_values(np.arange(episodes.steps)),
-            self.trained.state_values(np.arange(len(episodes.observation))),
-        )
-
-    @cached_property
     def _residual(self) -> Float[np.ndarray, "models policies steps"]:
-        action_values, state_values = self._on_logs
+        action_values, state_values = self.by_model
         after = self.problem.episodes.observation_before + 1
         future = np.asarray(self.trained.logged.goes_on) * state_values[..., after]
         return self.problem.episodes.reward + self.problem.discount * future - action_values
@@ -227,5 +236,4 @@ class FittedCritic:
                 policies={name: self.critics.choices.policies[name]},
                 observation=np.asarray(observation),
             ),
-            table=None,
         )

@@ -20,6 +20,7 @@ from vlbm.estimators.critics.fitted import FittedCritics
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.representation import Book, Lessons, Trunk, learn_trunk, what_came_after
 from vlbm.estimators.critics.temporal_difference import Descent, train
+from vlbm.estimators.memory import Memory
 from vlbm.policies.base import Policy
 from vlbm.policies.crowd import Actions
 from vlbm.progress import Progress, silent
@@ -107,6 +108,7 @@ class FQE(Estimator["FQEEvaluator"]):
             action_scaler=None if episodes.discrete else Scaler.fit(episodes.action),
             seed=run.seed,
             data=described(episodes),
+            memory=run.memory,
             notes=tuple(episodes.notes),
         )
 
@@ -119,6 +121,7 @@ class FQEEvaluator(Evaluator):
     episodes: Episodes
     scaler: Scaler
     action_scaler: Scaler | None
+    memory: Memory  # critics in it may have been trained for another method
 
     @property
     def space(self) -> Episodes:
@@ -143,8 +146,8 @@ class FQEEvaluator(Evaluator):
                 for name in request.policies
             ),
             {"horizon": request.horizon, "actions": request.actions},
-            (*self._request_warnings(request.horizon), *self._interrupted(fitted)),
-            interrupted=fitted.trained.steps < settings.steps,
+            (*self._request_warnings(request.horizon), *self.interruption(fitted)),
+            interrupted=bool(self.interruption(fitted)),
         )
 
     def train(
@@ -168,9 +171,25 @@ class FQEEvaluator(Evaluator):
                 "discount 1: without a horizon values need not be finite; give a horizon, or a discount "
                 "below 1"
             )
-        settings, logs = self.settings, self.episodes
         seed = self.seed if seed is None else seed
         weight = self._weights(seed) if weight is None else weight
+        who = tuple((name, id(policy)) for name, policy in policies.items())
+        return self.memory.recall(
+            (self.settings, who, actions, id(self.episodes), discount, horizon, weight.tobytes(), seed),
+            lambda: self._train(policies, discount, horizon, actions, weight, seed, progress),
+        )
+
+    def _train(
+        self,
+        policies: Mapping[str, Policy],
+        discount: float,
+        horizon: int | None,
+        actions: Actions,
+        weight: Float[np.ndarray, "episodes models"],
+        seed: int,
+        progress: Progress,
+    ) -> FittedCritics:
+        settings, logs = self.settings, self.episodes
         problem = Problem(logs, discount, horizon, self.scaler, self.action_scaler)
         counted = np.any(weight > 0, axis=1)[logs.episode_of_step]
         shape = Shape(len(policies), weight.shape[1], settings.twin, logs.discrete)
@@ -186,7 +205,11 @@ class FQEEvaluator(Evaluator):
         )
         logged = problem.logged(weight)
         if settings.shared:
-            trunk = self._trunk(logged, problem, seed, progress.titled("learning features"))
+            # Every policy's critic stands on the same features, whatever the policies and their actions.
+            trunk = self.memory.recall(
+                (settings.lessons, id(logs), discount, horizon, weight.tobytes(), seed),
+                lambda: self._trunk(logged, problem, seed, progress.titled("learning features")),
+            )
             logged = replace(logged, trunk=trunk)
         trained = train(
             Critics(
@@ -210,7 +233,7 @@ class FQEEvaluator(Evaluator):
             seed=seed,
             progress=progress.titled("training critics"),
         )
-        return FittedCritics(problem, choices, weight, trained)
+        return FittedCritics.of(problem, choices, weight, trained)
 
     def _trunk(self, logged: Logged, problem: Problem, seed: int, progress: Progress) -> Trunk:
         logs = self.episodes
@@ -242,7 +265,8 @@ class FQEEvaluator(Evaluator):
             weight[random.permutation(count)[:left_out], model] = 0.0
         return weight
 
-    def _interrupted(self, fitted: FittedCritics) -> list[str]:
+    def interruption(self, fitted: FittedCritics) -> list[str]:
+        """What to say where Ctrl-C cut the training short; nothing where it did not."""
         done, wanted = fitted.trained.steps, self.settings.steps
         return [] if done == wanted else [f"training was interrupted at step {done} of {wanted}"]
 
