@@ -12,7 +12,7 @@ import pytest
 from systems import linear_logs
 from test_cli import run
 from vlbm.comparison import Comparison, compare
-from vlbm.errors import InputError
+from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimate import Estimates, from_returns
 from vlbm.report.comparisons import print_comparison
 
@@ -65,6 +65,18 @@ def test_scores_are_against_the_truth_for_every_seed():
     assert comparison.seconds("right") == 3.0
 
 
+def test_one_policy_has_no_rank_and_json_no_nan(capsys):
+    from rich.console import Console
+
+    comparison = compare(linear_logs(), {"poor": None}, {"right": Oracle((1.0,))}, truth={"poor": 0.0})
+    found = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
+    assert found["methods"]["right"]["scores"] == [
+        {"rank_correlation": None, "regret": 0.0, "absolute_error": 1.0}
+    ]
+    print_comparison(comparison, Console(width=80))
+    assert "nan" not in capsys.readouterr().out
+
+
 def test_values_are_averaged_over_seeds():
     np.testing.assert_allclose(compared(seeds=(0, 2)).values("right"), [1.0, 2.0, 5.0])
 
@@ -81,6 +93,21 @@ def test_a_method_that_fails_is_left_out_with_its_reason():
     assert list(comparison.estimates) == ["right"]
     with pytest.raises(InputError, match="broken on purpose"):
         compare(linear_logs(), POLICIES, {"bad": Oracle((), broken=True)})
+
+
+@dataclass(frozen=True)
+class Divergent(Oracle):
+    def fit(self, episodes, *, seed=0, **options):
+        raise TrainingDivergedError("training diverged at step 10")
+
+
+def test_a_method_whose_training_diverges_leaves_the_others_standing():
+    estimators = {"wild": Divergent(()), "right": Oracle((0.0, 1.0, 4.0))}
+    comparison = compare(linear_logs(), POLICIES, estimators)
+    assert comparison.failures == {"wild": "training diverged at step 10"}
+    assert list(comparison.estimates) == ["right"]
+    with pytest.raises(TrainingDivergedError, match="diverged at step 10"):
+        compare(linear_logs(), POLICIES, {"wild": Divergent(())})
 
 
 def test_what_is_finished_is_handed_over_after_every_method():
@@ -159,6 +186,17 @@ def test_the_tables_name_every_policy_method_and_failure(capsys):
         "1.00 ± 0.00",
     ):
         assert word in shown
+
+
+def test_values_that_overflowed_leave_room_for_the_others(capsys):
+    from rich.console import Console
+
+    estimators = {"wild": Oracle((-2.255e44, 1.0, 4.0)), "right": Oracle((0.25, 1.0, 4.0))}
+    comparison = compare(linear_logs(), POLICIES, estimators, truth=TRUTH)
+    print_comparison(comparison, Console(width=80))
+    shown = capsys.readouterr().out
+    for text in ("poor", "-2.25e+44", "0.250 ± ", "7.52e+43"):
+        assert text in shown
 
 
 def test_a_task_name_stands_for_data_policies_and_truth(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vlbm.episodes import Episodes
-from vlbm.errors import InputError
+from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimate import Estimates, pooled
 from vlbm.estimators.base import Estimator, plain
 from vlbm.estimators.memory import Memory
@@ -32,9 +33,13 @@ ROOM = 4  # what is held of every seed for methods still to come: features, and 
 class Score:
     """How near one set of estimates came to the truth."""
 
-    rank_correlation: float
+    rank_correlation: float  # NaN where there is nothing to rank
     regret: float  # share of the true range
     absolute_error: float
+
+    def to_json(self) -> dict[str, float | None]:
+        """JSON knows no NaN."""
+        return {name: None if math.isnan(value) else value for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +104,7 @@ class Comparison:
                     **(
                         {}
                         if self.truth is None
-                        else {"scores": [vars(score) for score in self.scores(method)]}
+                        else {"scores": [score.to_json() for score in self.scores(method)]}
                     ),
                 }
                 for method, found in self.estimates.items()
@@ -217,11 +222,11 @@ def compare(
 ) -> Comparison:
     """Fit and evaluate every estimator with every seed.
 
-    A method that cannot be used on these data or policies is left out and the reason kept; if none
-    can, the first reason is raised. `finished` is called after every method. With a directory, every
-    finished estimate is kept there, and with `resume` taken from there instead of being made again;
-    Ctrl-C ends the comparison with what is finished. What methods have in common, such as the critics
-    of `dr` and `wdr`, is trained once. An `examiner` gathers evidence for a page from
+    A method that cannot be used on these data or policies, or whose training diverges, is left out and
+    the reason kept; if all are, the first reason is raised. `finished` is called after every method.
+    With a directory, every finished estimate is kept there, and with `resume` taken from there instead of
+    being made again; Ctrl-C ends the comparison with what is finished. What methods have in common, such
+    as the critics of `dr` and `wdr`, is trained once. An `examiner` gathers evidence for a page from
     the first seed of every method.
     """
     if not estimators:
@@ -230,6 +235,7 @@ def compare(
     failures: dict[str, str] = {}
     evidence: dict[str, Evidence] = {}
     logged = None if examiner is None else examiner.summary
+    first: Exception | None = None
 
     def so_far() -> Comparison:
         parts = (dict(done), dict(failures), truth, task, logged, dict(evidence), command)
@@ -250,8 +256,8 @@ def compare(
                 evidence |= {} if seen is None else {method: seen}
                 if found[-1].interrupted:
                     raise KeyboardInterrupt
-        except InputError as error:
-            failures[method] = str(error)
+        except (InputError, TrainingDivergedError) as error:
+            failures[method], first = str(error), first or error
             continue
         except KeyboardInterrupt:
             kept = tuple(part for part in found if not part.interrupted)
@@ -263,6 +269,6 @@ def compare(
         done[method] = tuple(found)
         if finished is not None:
             finished(so_far())
-    if not done:
-        raise InputError(next(iter(failures.values())))
+    if first is not None and not done:
+        raise first
     return so_far()

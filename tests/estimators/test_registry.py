@@ -94,6 +94,8 @@ def test_texts_become_settings_of_the_right_type(text, value):
         ("branches=2.5", "setting branches=2.5: expected a whole number"),
         ("branches=true", "setting branches=true: expected a whole number"),
         ("learning_rate=fast", "setting learning_rate=fast: expected a number"),
+        ("learning_rate=nan", "setting learning_rate=nan: expected a number"),
+        ("learning_rate=1e999", "setting learning_rate=1e999: expected a number"),
         ("shared_encoder=1", "setting shared_encoder=1: expected true or false"),
         ("window=ten", "setting window=ten: expected a whole number or none"),
         ("alignment=cosine", "setting alignment=cosine: expected pairwise or mse or none"),

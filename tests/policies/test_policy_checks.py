@@ -61,6 +61,12 @@ def test_wrong_actions_are_refused_in_the_name_of_the_policy(action, discrete, m
         check_actions("greedy", action, batch=3, action_size=2, discrete=discrete)
 
 
+def test_ids_are_not_taken_for_vectors_of_one_number():
+    with pytest.raises(InputError, match=r"policy 'greedy' gave whole numbers.*vectors of 1 numbers"):
+        check_actions("greedy", np.zeros(3, int), batch=3, action_size=1, discrete=False)
+    assert check_actions("x", np.zeros((3, 1), int), batch=3, action_size=1, discrete=False).shape == (3, 1)
+
+
 def test_an_action_without_a_known_size_still_has_a_vector_per_observation():
     with pytest.raises(InputError, match=r"shape \(\)"):
         check_actions("x", 1.0, batch=3, action_size=None, discrete=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import math
 import types
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
@@ -132,13 +133,15 @@ def _parse(name: str, text: str, hint: Any) -> Any:
             return text
         if option is type(None) and value is None:
             return None
-        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if option is float and type(value) in (int, float) and math.isfinite(value):
             return float(value)
         if option in (int, bool, str) and type(value) is option:
             return value
         if get_origin(option) is tuple:
             items = value if isinstance(value, tuple | list) else (value,)
-            if float in get_args(option) and all(type(item) in (int, float) for item in items):
+            if float in get_args(option) and all(
+                type(item) in (int, float) and math.isfinite(item) for item in items
+            ):
                 return tuple(float(item) for item in items)
             if all(type(item) is int for item in items):
                 return tuple(items)

@@ -48,6 +48,11 @@ def check_actions(
     if discrete and values.shape == (batch, 1):
         values = values[:, 0]
     if not discrete and values.shape == (batch,) and action_size == 1:
+        if values.dtype.kind != "f":
+            raise InputError(
+                f"policy '{name}' gave whole numbers, one for each observation, as ids of discrete actions "
+                f"are; the data have {_actions(action_size, discrete)}: give floats"
+            )
         values = values[:, None]
     size = action_size if action_size is not None else values.shape[-1] if values.ndim else 1
     expected = (batch,) if discrete else (batch, size)

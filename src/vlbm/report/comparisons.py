@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vlbm.report.tables import decimals
+from vlbm.report.numbers import NOTHING
+from vlbm.report.tables import decimals, written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,9 +37,9 @@ def values_table(comparison: Comparison) -> Table:
             rows = [estimates[index] for estimates in comparison.estimates[method]]
             half = float(np.mean([(row.upper - row.lower) / 2 for row in rows]))
             doubted = any(row.warnings for row in rows)
-            text = f"{values[method][index]:,.{digits}f} ± {half:,.{digits}f}"
+            text = f"{written(values[method][index], digits)} ± {written(half, digits)}"
             cells.append(Text(text + (" !" if doubted else ""), style="yellow" if doubted else ""))
-        truth = [] if comparison.truth is None else [f"{comparison.truth[policy]:,.{digits}f}"]
+        truth = [] if comparison.truth is None else [written(comparison.truth[policy], digits)]
         table.add_row(Text(policy), *cells, *truth)
     return table
 
@@ -100,5 +101,7 @@ def _table(first: str) -> Table:
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
-    mean = f"{np.mean(values):,.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):,.{digits}f}"
+    if not np.isfinite(values).all():
+        return NOTHING
+    mean = written(float(np.mean(values)), digits)
+    return mean if len(values) == 1 else f"{mean} ± {written(float(np.std(values, ddof=1)), digits)}"

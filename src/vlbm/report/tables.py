@@ -13,12 +13,18 @@ if TYPE_CHECKING:
     from vlbm.estimate import Estimates
 
 BAR = 26  # characters that an interval is drawn in
+HUGE = 1e9  # numbers from here on are written with an exponent
 
 
 def decimals(values: Sequence[float]) -> int:
     """Digits after the point that numbers of this size are worth, the same for all of them."""
-    largest = max(map(abs, values))
+    largest = max((abs(value) for value in values if abs(value) < HUGE), default=0.0)
     return 0 if largest >= 10_000 else 1 if largest >= 100 else 3
+
+
+def written(value: float, digits: int) -> str:
+    """A number with these decimals; what overflowed is kept short, so that all else keeps its place."""
+    return f"{value:,.{digits}f}" if abs(value) < HUGE else f"{value:.2e}"
 
 
 def estimates_table(
@@ -43,7 +49,7 @@ def estimates_table(
     if truth is not None:
         columns["true"] = [truth[row.policy] for row in ranked]
     columns |= {"CVaR 10%": [row.cvar() for row in ranked], "length": [row.length for row in ranked]}
-    cells = {name: [f"{value:,.{digits}f}" for value in values] for name, values in columns.items()}
+    cells = {name: [written(value, digits) for value in values] for name, values in columns.items()}
     cells["length"] = [f"{value:,.0f}" for value in columns["length"]]
 
     def room(chosen: Mapping[str, list[str]]) -> int:
