@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from statistics import median
 
 from vlbm.storage import write_text
 
@@ -36,6 +37,10 @@ def rows_of(path: Path) -> list[dict]:
             "lower": [round(row["lower"], 1) for row in estimates["policies"]],
             "upper": [round(row["upper"], 1) for row in estimates["policies"]],
             "doubted": sum(bool(row["warnings"]) for row in estimates["policies"]),
+            "details": {
+                name: float(f"{median(row['details'][name] for row in estimates['policies']):.3g}")
+                for name in estimates["policies"][0]["details"]
+            },
             "truth": [round(value, 1) for value in comparison["truth"].values()],
         }
         for method, found in comparison["methods"].items()

@@ -40,6 +40,7 @@ def main() -> None:
     replace_block(ROOT / "docs" / "study.md", "heldback", held_back_table(read("heldback.jsonl")))
     replace_block(ROOT / "docs" / "study.md", "imagination", imagination_table(read("imagination.jsonl")))
     replace_block(ROOT / "docs" / "critics.md", "critics", critics_table(read("critics.jsonl")))
+    replace_block(ROOT / "docs" / "ratios.md", "ratios", ratios_table(read("ratios.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "methods", methods_table(read("methods.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
@@ -241,11 +242,45 @@ def critics_table(rows: list[dict[str, Any]]) -> str:
 
 def methods_table(rows: list[dict[str, Any]]) -> str:
     """Every method on every task: scores with their spread over seeds, and the time of one seed."""
+
+    def average(group: list[dict[str, Any]], name: str) -> str:
+        return f"{np.mean([row[name] for row in group]):.0f}"
+
     return markdown(
-        ["task", "method", "seeds", "rank correlation", "regret@1", "MAE", "seconds"],
+        ["task", "method", "seeds", "rank correlation", "regret@1", "MAE", "doubted", "seconds"],
         [
-            [task, method, len(group), *scores(group), f"{np.mean([row['seconds'] for row in group]):.0f}"]
+            [task, method, len(group), *scores(group), average(group, "doubted"), average(group, "seconds")]
             for (task, method), group in grouped(rows, "task", "method").items()
+        ],
+    )
+
+
+def ratios_table(rows: list[dict[str, Any]]) -> str:
+    """Ratios of visits: what they make of the policy that logged, and how sound they are for targets."""
+    return markdown(
+        [
+            "task",
+            "method",
+            "settings",
+            "logging policy",
+            "logged",
+            "mean ratio",
+            "imbalance",
+            "effective share",
+        ],
+        [
+            [
+                row["task"],
+                row["method"],
+                ", ".join(row["settings"]) or "default",
+                row["logging"],
+                f"{row['logged']} ± {row['error']}",
+                *(
+                    f"{row['of_logging'][name]:.2f}; {np.median(row['of_targets'][name]):.2f}"
+                    for name in ("mean_ratio", "imbalance", "effective_share")
+                ),
+            ]
+            for row in rows
         ],
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,22 @@ from vlbm.episodes import Episodes
 from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.models.branching import BranchingModel
 from vlbm.policies import HostPolicy
+from vlbm.progress import Progress, Report
+
+
+class Interrupting(Progress):
+    """Presses Ctrl-C when a step is reached."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    @contextmanager
+    def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
+        def report(done: int, terms: dict[str, float] | None) -> None:
+            if done >= self.step:
+                raise KeyboardInterrupt
+
+        yield report
 
 
 class Table(HostPolicy):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from systems import Table
+from systems import Interrupting, Table
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.critics.doubly_robust import DoublyRobust
@@ -153,6 +153,13 @@ def test_folds_train_critics_apart_and_the_result_says_how_it_was_made():
     assert abs(estimates[0].value - TRUTH) < 4 * estimates[0].standard_error
     assert estimates.to_json()["settings"]["folds"] == 2
     assert estimates.to_json()["settings"]["critic.units"] == [8]
+
+
+def test_ctrl_c_while_critics_are_trained_is_said():
+    critic = FQE(shared=False, units=(8,), steps=100)
+    estimates = DoublyRobust(critic=critic).fit(LOGS).evaluate({"it": TARGET}, progress=Interrupting(50))
+    assert estimates.interrupted
+    assert any("interrupted at step 50 of 100" in text for text in estimates.warnings)
 
 
 @pytest.mark.parametrize(

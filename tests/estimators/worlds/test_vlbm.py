@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from systems import bits, noise_logs
+from systems import Interrupting, bits, noise_logs
 from vlbm.episodes import Episodes, from_padded
 from vlbm.errors import InputError
 from vlbm.estimators.base import Request
@@ -26,7 +24,6 @@ from vlbm.estimators.worlds.evaluator import MODEL_FILE, WorldEvaluator
 from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.models.branching import BranchingModel
 from vlbm.policies import FunctionPolicy, TracedPolicy
-from vlbm.progress import Progress, Report
 from vlbm.scaling import Scaler
 from vlbm.storage import load_tree, read_information, save_tree
 from vlbm.training import History
@@ -96,21 +93,6 @@ POLICIES = {
     "right": Push(jnp.array(1.0)),
     "function": FunctionPolicy(lambda seen: -np.asarray(seen)[:, :1]),
 }
-
-
-class Interrupting(Progress):
-    """Presses Ctrl-C when a step is reached."""
-
-    def __init__(self, step: int):
-        self.step = step
-
-    @contextmanager
-    def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
-        def report(done: int, terms: dict[str, float] | None) -> None:
-            if done >= self.step:
-                raise KeyboardInterrupt
-
-        yield report
 
 
 @pytest.fixture(scope="module")
