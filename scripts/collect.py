@@ -31,7 +31,10 @@ def rows_of(path: Path) -> list[dict]:
             "rank": score["rank_correlation"],
             "regret": score["regret"],
             "mae": score["absolute_error"],
-            "seconds": round(sum(estimates["seconds"].values()), 1),
+            "seconds": round(estimates["seconds"]["fit"] + estimates["seconds"]["evaluate"], 1),
+            "processor": round(estimates["seconds"]["processor"], 1)
+            if "processor" in estimates["seconds"]
+            else None,
             "settings": estimates["settings"],
             "values": [round(row["value"], 1) for row in estimates["policies"]],
             "lower": [round(row["lower"], 1) for row in estimates["policies"]],

@@ -63,6 +63,7 @@ def test_scores_are_against_the_truth_for_every_seed():
     assert [score.absolute_error for score in right] == [0.0, 2.0]
     assert [score.regret for score in wrong] == [1.0, 1.0]
     assert comparison.seconds("right") == 3.0
+    assert all("processor" in estimates.seconds for estimates in comparison.estimates["right"])
 
 
 def test_one_policy_has_no_rank_and_json_no_nan(capsys):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from vlbm.estimate import Estimate, Estimates, from_returns
+from vlbm.estimate import Estimate, Estimates, all_warnings, from_returns
 from vlbm.version import VERSION
 
 
@@ -167,3 +167,19 @@ def test_a_warning_that_many_policies_share_is_said_once():
     ]
     estimates = Estimates(tuple(rows), "method", 0, 0.9, {}, {}, warnings=("old data",))
     assert estimates.all_warnings == ["old data", "a, b, c and 1 more: too few", "b: too wide"]
+
+
+def test_warnings_that_differ_in_numbers_alone_are_said_once_with_their_range():
+    def run(seed: int, *moved: str) -> Estimates:
+        rows = [
+            from_returns(name, [np.zeros(2)], length=1.0, warnings=(f"in 20% of 1,000 steps moved by {by}",))
+            for name, by in zip("ab", moved, strict=True)
+        ]
+        return Estimates(tuple(rows), "method", seed, 0.9, {}, {}, warnings=("old data",))
+
+    first, second = run(0, "9.5", "62"), run(1, "1.2e+03", "-4")
+    assert first.all_warnings == ["old data", "a, b: in 20% of 1,000 steps moved by 9.5 to 62"]
+    assert all_warnings(first, second) == [
+        "old data",
+        "a, b: in 20% of 1,000 steps moved by -4 to 1.2e+03",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from vlbm.version import VERSION
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 CONFIDENCE = 0.95
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +127,7 @@ class Estimates(Sequence[Estimate]):
     @property
     def all_warnings(self) -> list[str]:
         """What speaks against the estimates as a whole, then against single ones; nothing is said twice."""
-        about: dict[str, list[str]] = {}
-        for row in self.rows:
-            for text in row.warnings:
-                about.setdefault(text, []).append(row.policy)
-        return [*self.warnings, *(f"{_listed(policies)}: {text}" for text, policies in about.items())]
+        return all_warnings(self)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -233,6 +231,35 @@ def _pooled(rows: Sequence[Estimate]) -> Estimate:
         warnings=tuple(dict.fromkeys(warning for row in rows for warning in row.warnings)),
         details={name: float(np.mean([row.details[name] for row in rows])) for name in sorted(shared)},
     )
+
+
+def all_warnings(*runs: Estimates) -> list[str]:
+    """The warnings of one or several runs, each said once, also where they differ in their numbers alone."""
+    about: dict[str, list[tuple[str, str]]] = {}
+    for row in (row for estimates in runs for row in estimates.rows):
+        for text in row.warnings:
+            about.setdefault(NUMBER.sub("0", text), []).append((row.policy, text))
+    general = dict.fromkeys(text for estimates in runs for text in estimates.warnings)
+    return [
+        *general,
+        *(
+            f"{_listed(list(dict.fromkeys(policy for policy, _ in found)))}: "
+            f"{_with_ranges([text for _, text in found])}"
+            for found in about.values()
+        ),
+    ]
+
+
+def _with_ranges(texts: Sequence[str]) -> str:
+    """One text for many of the same words, with the range of the numbers where they differ."""
+    columns = zip(*(NUMBER.findall(text) for text in texts), strict=True)
+    ranges = []
+    for numbers in columns:
+        ordered = sorted(numbers, key=lambda number: float(number.replace(",", "")))
+        ends = ordered[0], ordered[-1]
+        ranges.append(ends[0] if ends[0] == ends[1] else " to ".join(ends))
+    following = iter(ranges)
+    return NUMBER.sub(lambda _: next(following), texts[0])
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vlbm.estimate import all_warnings
 from vlbm.report.numbers import NOTHING
 from vlbm.report.tables import decimals, written
 
@@ -86,8 +87,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         fate = "stopped early" if method in comparison.estimates else "was left out"
         console.print(f"{method} {fate}: {reason}", style="red", highlight=False, markup=False)
     for method, found in comparison.estimates.items():
-        warnings = dict.fromkeys(warning for estimates in found for warning in estimates.all_warnings)
-        for warning in warnings:
+        for warning in all_warnings(*found):
             console.print(f"warning: {method}: {warning}", style="yellow", highlight=False, markup=False)
 
 
