@@ -84,8 +84,13 @@ CASES = {
     "fqe, separate": Case(
         replace(FQE_SMALL, shared=False), ("graph", "linear"), endless=True, slack=0.1, options=SAMPLED
     ),
-    "dr": Case(DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)), ("graph",)),
-    "wdr": Case(DoublyRobust(kind="wdr", critic=replace(FQE_SMALL, steps=300)), ("linear",)),
+    "dr": Case(
+        DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)), ("graph", "chain", "cliff", "linear")
+    ),
+    "wdr": Case(
+        DoublyRobust(kind="wdr", critic=replace(FQE_SMALL, steps=300)), ("linear", "graph", "chain", "cliff")
+    ),
+    # World models foresee densities of vectors: they do not apply where an observation is one of some states.
     "vlbm": Case(
         VLBM(
             branches=2,
@@ -146,7 +151,8 @@ LONG = (
     "dice, horizon",
     "vpm, horizon",
 )
-LONG_PAIRS = {(case, name) for case in ("fqe", "dice", "vpm") for name in ("chain", "cliff")}
+LONG_PAIRS = {(case, name) for case in ("fqe", "dr", "dice", "vpm") for name in ("chain", "cliff")}
+LONG_PAIRS |= {("dr", "linear")}
 # These share a base with others that are asked everything; their values alone are checked at every change.
 ALIKE = ("dr", "vpm")
 EACH = [pytest.param(case, marks=[pytest.mark.slow] if case in (*LONG, *ALIKE) else []) for case in CASES]
