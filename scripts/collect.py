@@ -1,28 +1,51 @@
-"""Gather what `vlbm compare --json` wrote into docs/results/methods.jsonl: a row for each method and seed."""
+"""Gather what `vlbm compare` kept into docs/results/methods.jsonl: a row for each method and seed.
+
+    python scripts/collect.py runs/hopper-medium runs/walker2d-medium-replay
+
+A directory that `--save` filled is named after its task of the gym suite; seeds still to come are left out.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+from vlbm.comparison import Comparison
+from vlbm.estimate import Estimates
+from vlbm.estimators.registry import METHODS
 from vlbm.storage import write_text
+from vlbm.suites.gym import truth
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "results" / "methods.jsonl"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path, help="JSON files, a task each")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("places", nargs="+", type=Path, help="directories of --save, a task each")
     parser.add_argument("--output", type=Path, default=TARGET)
     arguments = parser.parse_args()
-    rows = [row for path in arguments.files for row in rows_of(path)]
+    rows = [row for place in arguments.places for row in rows_of(place)]
     write_text(arguments.output, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def rows_of(path: Path) -> list[dict]:
-    comparison = json.loads(path.read_text(encoding="utf-8"))
+def kept(place: Path) -> Comparison:
+    """Everything finished in a directory, as one comparison."""
+    estimates: dict[str, tuple[Estimates, ...]] = {}
+    for method in METHODS:
+        files = [path for path in place.iterdir() if re.fullmatch(rf"{method}-\d+\.safetensors", path.name)]
+        found = sorted(map(Estimates.load, files), key=lambda part: part.seed)
+        estimates |= {method: tuple(found)} if found else {}
+    names = tuple(row.policy for row in next(iter(estimates.values()))[0])
+    environment = place.name.partition("-")[0]
+    return Comparison(names, estimates, {}, truth(environment), place.name)
+
+
+def rows_of(place: Path) -> list[dict[str, Any]]:
+    comparison = kept(place).to_json()
     return [
         {
             "task": comparison["task"],
@@ -42,7 +65,7 @@ def rows_of(path: Path) -> list[dict]:
             "doubted": sum(bool(row["warnings"]) for row in estimates["policies"]),
             "details": {
                 name: float(f"{median(row['details'][name] for row in estimates['policies']):.3g}")
-                for name in estimates["policies"][0]["details"]
+                for name in estimates["policies"][0].get("details", {})
             },
             "truth": [round(value, 1) for value in comparison["truth"].values()],
         }

@@ -250,9 +250,9 @@ def methods_table(rows: list[dict[str, Any]]) -> str:
         return average([row["doubted"] for row in group])
 
     def taken(group: list[dict[str, Any]]) -> str:
-        # By the processor where that is known: the clock also counts what else the machine did.
+        # In brackets where the processor's time is not known: the clock counts what else the machine did.
         known = [row["processor"] for row in group if row["processor"] is not None]
-        return average(known or [row["seconds"] for row in group])
+        return average(known) if known else f"({average([row['seconds'] for row in group])})"
 
     lines = []
     for (task,), of_task in grouped(rows, "task").items():
