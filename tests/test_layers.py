@@ -13,6 +13,7 @@ import vlbm
 # From the top down; rooms on one line do not know each other.
 ROOMS = (
     ("version", "errors", "places"),
+    ("cores", "devices"),
     ("episodes",),
     ("selection",),
     ("storage", "progress", "compilation"),
@@ -24,6 +25,7 @@ ROOMS = (
     ("feeding",),
     ("training",),
     ("models",),
+    ("unrolling",),
     ("rollout",),
     ("metrics", "estimate"),
     ("diagnostics",),
