@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from systems import noise_logs
+from vlbm.drawing import round_size
 from vlbm.episodes import Episodes, concatenate
-from vlbm.windows import Window, WindowSource, action_vectors, held_out_windows, round_size
+from vlbm.windows import Window, WindowSource, held_out_windows
 
 LENGTHS = (7, 1, 3, 12)
 ENDS = (True, True, False, True)
@@ -113,7 +114,7 @@ def test_data_of_nearly_one_size_have_arrays_of_one_shape(episodes):
     fewer = many.select(range(1, many.count))
     shapes = [jax.tree.map(np.shape, WindowSource.of(part)) for part in (many, fewer)]
     assert shapes[0].observation == shapes[1].observation
-    assert shapes[0].length == shapes[1].length
+    assert shapes[0].layout.length == shapes[1].layout.length
 
 
 def test_a_share_of_the_windows_begins_with_an_episode(episodes):
@@ -139,11 +140,6 @@ def test_discrete_actions_come_as_one_hot_vectors():
     window = cut(episodes, [0, 1], [1, 0], steps=2)
     np.testing.assert_array_equal(window.action[:, 0], np.eye(3)[episodes.action[1:3]])
     np.testing.assert_array_equal(window.action[:, 1], np.eye(3)[episodes.action[5:7]])
-    np.testing.assert_array_equal(action_vectors(episodes), np.eye(3)[episodes.action])
-
-
-def test_action_vectors_are_left_as_they_are(episodes):
-    assert action_vectors(episodes) is episodes.action
 
 
 def test_held_out_windows_are_the_same_every_time(episodes):

@@ -55,6 +55,11 @@ class Episodes:
         return self.choices is not None
 
     @property
+    def mapped(self) -> bool:
+        """Whether the numbers are in files, and only what is looked at comes into memory."""
+        return isinstance(self.observation, np.memmap)
+
+    @property
     def action_size(self) -> int:
         """Numbers in an action vector, or the number of discrete actions."""
         return self.choices if self.choices is not None else self.action.shape[1]
@@ -114,9 +119,8 @@ class Episodes:
         """
         if self.count == 1:
             return self, self
-        order = np.random.default_rng(seed).permutation(self.count)
-        held_out = min(max(round(fraction * self.count), 1), self.count - 1)
-        return self.select(np.sort(order[held_out:])), self.select(np.sort(order[:held_out]))
+        rest, held_out = parted(self.count, fraction, seed=seed)
+        return self.select(rest), self.select(held_out)
 
     def fingerprint(self) -> str:
         """A checksum of the numbers themselves, wherever they came from."""
@@ -180,6 +184,17 @@ def concatenate(parts: Sequence[Episodes]) -> Episodes:
         choices=max((part.choices for part in parts if part.choices is not None), default=None),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
     )
+
+
+def parted(
+    count: int, fraction: float, *, seed: int
+) -> tuple[Int[np.ndarray, " rest"], Int[np.ndarray, " part"]]:
+    """Numbers below `count` in two disjoint parts; a single one stands in both."""
+    if count == 1:
+        return np.zeros(1, np.int64), np.zeros(1, np.int64)
+    order = np.random.default_rng(seed).permutation(count)
+    part = min(max(round(fraction * count), 1), count - 1)
+    return np.sort(order[part:]), np.sort(order[:part])
 
 
 def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:

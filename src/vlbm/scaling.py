@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -12,8 +13,37 @@ from jaxtyping import Array, Float
 
 from vlbm.devices import on_device
 
+BLOCK_ROWS = 65_536  # taken at once: deviations in double precision weigh more than the values
 # Below this spread a column is taken for a constant: dividing by it would blow rounding up to signal.
 CONSTANT = 1e-6
+
+
+class Moments(NamedTuple):
+    """Number, mean, summed squares about it, and range of columns, in double precision."""
+
+    rows: int
+    mean: Float[np.ndarray, " columns"]
+    squares: Float[np.ndarray, " columns"]
+    low: Float[np.ndarray, " columns"]
+    high: Float[np.ndarray, " columns"]
+
+    @classmethod
+    def of(cls, block: Float[np.ndarray, "rows columns"]) -> Self:
+        mean = block.mean(axis=0, dtype=np.float64)
+        squares = np.square(block - mean).sum(axis=0)
+        return cls(len(block), mean, squares, block.min(axis=0), block.max(axis=0))
+
+    def joined(self, other: Self) -> Moments:
+        """Of both together, without the cancellation that sums of raw squares suffer."""
+        rows = self.rows + other.rows
+        apart = other.mean - self.mean
+        return Moments(
+            rows,
+            self.mean + apart * (other.rows / rows),
+            self.squares + other.squares + np.square(apart) * (self.rows * other.rows / rows),
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
 
 
 class Scaler(eqx.Module):
@@ -26,11 +56,22 @@ class Scaler(eqx.Module):
 
     @classmethod
     def fit(cls, values: Float[np.ndarray, "rows columns"]) -> Self:
-        mean = values.mean(axis=0, dtype=np.float64)
-        deviation = values.std(axis=0, dtype=np.float64)
-        scale = np.where(deviation > CONSTANT * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
-        low, high = (values.min(axis=0) - mean) / scale, (values.max(axis=0) - mean) / scale
-        return cls(*(on_device(part) for part in (mean, scale, low, high)))
+        return cls.fit_blocks(
+            values[begin : begin + BLOCK_ROWS] for begin in range(0, len(values), BLOCK_ROWS)
+        )
+
+    @classmethod
+    def fit_blocks(cls, blocks: Iterable[Float[np.ndarray, "rows columns"]]) -> Self:
+        """As `fit`, from values that come a block at a time."""
+        seen: Moments | None = None
+        for block in blocks:
+            seen = Moments.of(block) if seen is None else seen.joined(Moments.of(block))
+        if seen is None:
+            raise ValueError("no values to fit a scaler to")
+        deviation = np.sqrt(seen.squares / seen.rows)
+        scale = np.where(deviation > CONSTANT * np.maximum(1.0, np.abs(seen.mean)), deviation, 1.0)
+        low, high = (seen.low - seen.mean) / scale, (seen.high - seen.mean) / scale
+        return cls(*(on_device(part) for part in (seen.mean, scale, low, high)))
 
     @classmethod
     def identity(cls, columns: int) -> Self:

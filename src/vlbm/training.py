@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -95,6 +95,14 @@ class Checkpoint(NamedTuple, Generic[Model]):
     optimiser: Any
 
 
+@runtime_checkable
+class Feed(Protocol):
+    """Data that come to the device a few steps' worth at a time, stacked."""
+
+    def stretch(self, key: PRNGKeyArray, *, begin: int, count: int) -> Any:
+        """What the steps from `begin` learn from; step i may draw from `fold_in(key, i)`."""
+
+
 def minimise(
     evaluate: Callable[[Model, Any, PRNGKeyArray], Evaluated],
     model: Model,
@@ -115,6 +123,7 @@ def minimise(
     bit for bit. `identity` says what a checkpoint belongs to; resuming another is refused. With several
     `parts` as many devices take a share of every batch: `evaluate` must draw the whole batch, take its
     `share` and divide by what is counted `everywhere`, so that the devices' losses add up to the loss.
+    Where data are a feed, `evaluate` is given what the feed has for that step alone.
     """
     keep_programs()
     optimiser = schedule.optimiser()
@@ -128,6 +137,13 @@ def minimise(
         restored = load_tree(checkpoint, Checkpoint(model, best, optimiser_state))
         model, best, optimiser_state = (jax.tree.map(_on_device, part) for part in restored)
         history, first = History(**saved["history"]), saved["step"]
+
+    feed = data if isinstance(data, Feed) else None
+
+    def now(place: Array | int, fixed: tuple[Any, PRNGKeyArray]) -> tuple[Any, PRNGKeyArray]:
+        """What one step is given: of what a feed has brought, the part at that place."""
+        data, key = fixed
+        return (data if feed is None else jax.tree.map(lambda leaf: leaf[place], data)), key
 
     def step(index: Array, carry: tuple[Any, Any, Any], fixed: tuple[Any, PRNGKeyArray]):
         model, optimiser_state, _ = carry
@@ -150,13 +166,14 @@ def minimise(
     def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], model: Model, optimiser_state: Any):
         data, key, begin, end = fixed
         inputs = (data, key)
-        terms = eqx.filter_eval_shape(evaluate, model, data, key).terms
+        terms = eqx.filter_eval_shape(lambda: evaluate(model, *now(0, inputs))).terms
         carry = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))
         arrays, static = eqx.partition(carry, eqx.is_array)
 
         def loop(begin: Array, end: Array, arrays: Any, inputs: Any) -> Any:
             def body(index: Array, arrays: Any) -> Any:
-                return eqx.filter(step(index, eqx.combine(arrays, static), inputs), eqx.is_array)
+                carry = eqx.combine(arrays, static)
+                return eqx.filter(step(index, carry, now(index - begin, inputs)), eqx.is_array)
 
             return jax.lax.fori_loop(begin, end, body, arrays)
 
@@ -169,6 +186,7 @@ def minimise(
             save_tree(checkpoint, saved, information=information)
 
     model, optimiser_state = placed((model, optimiser_state), parts)
+    host_key = key
     data, key = placed((data, key), parts)
     began = time.monotonic() - history.seconds
     done = first
@@ -178,6 +196,8 @@ def minimise(
                 begin, validation = done, done - done % schedule.validate_every + schedule.validate_every
                 done = min(begin + STRIDE, validation, schedule.steps)
                 bounds = jnp.asarray(begin), jnp.asarray(done)
+                if feed is not None:
+                    data = placed(feed.stretch(host_key, begin=begin, count=STRIDE), parts)
                 model, optimiser_state, terms = advance((data, key, *bounds), model, optimiser_state)
                 values = {name: float(term) for name, term in terms.items()}
                 _check_finite(values, done, schedule)

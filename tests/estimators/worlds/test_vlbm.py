@@ -28,6 +28,7 @@ from vlbm.models.branching import BranchingModel
 from vlbm.policies import FunctionPolicy, TracedPolicy
 from vlbm.progress import Progress, Report
 from vlbm.scaling import Scaler
+from vlbm.selection import Selection
 from vlbm.storage import load_tree, read_information, save_tree
 from vlbm.training import History
 
@@ -241,9 +242,9 @@ class Recorder(VLBM):
     interrupted_at: int | None = None
     calls: list[dict[str, Any]] = field(default_factory=list, compare=False)
 
-    def train_world(self, training: Episodes, held_out: Episodes, **options: Any) -> tuple[int, History]:
+    def train_world(self, training: Selection, held_out: Selection, **options: Any) -> tuple[int, History]:
         index = len(self.calls)
-        self.calls.append({"training": training, "held_out": held_out, **options})
+        self.calls.append({"training": training.gathered(), "held_out": held_out.gathered(), **options})
         return index, History(best_step=7, interrupted=index == self.interrupted_at)
 
 

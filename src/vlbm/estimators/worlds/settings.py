@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -13,16 +13,19 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vlbm.devices import parts_for
+from vlbm.drawing import Drawn, Source
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.base import Estimator, Run, described, plain
 from vlbm.estimators.worlds.evaluator import WorldEvaluator
 from vlbm.estimators.worlds.validation import open_loop_validation
+from vlbm.feeding import WindowFeed
 from vlbm.models.base import Imagination, World
 from vlbm.progress import Progress
 from vlbm.scaling import Scaler
+from vlbm.selection import Selection
 from vlbm.training import Evaluated, History, Schedule, minimise
-from vlbm.windows import WindowSource, action_vectors
+from vlbm.windows import Window, WindowSource
 
 
 class WorldSettings(Estimator[WorldEvaluator]):
@@ -53,8 +56,16 @@ class WorldSettings(Estimator[WorldEvaluator]):
         """An untrained model; `fields` are what all worlds hold."""
 
     @abstractmethod
-    def loss(self, model: Any, source: WindowSource, *, steps: int, key: PRNGKeyArray) -> Evaluated:
-        """The loss on a batch drawn from the source; `steps` are those of the longest episode."""
+    def draw(self, source: Source[Drawn], *, steps: int, key: PRNGKeyArray) -> Drawn:
+        """A batch to learn from; `steps` are those of the longest episode."""
+
+    @abstractmethod
+    def loss_on(self, model: Any, window: Window, *, key: PRNGKeyArray) -> Evaluated:
+        """The loss on a batch that was drawn with the same key."""
+
+    @abstractmethod
+    def window_steps(self, longest: int) -> int:
+        """How many steps a window has where the longest episode has so many."""
 
     @staticmethod
     @abstractmethod
@@ -77,11 +88,12 @@ class WorldSettings(Estimator[WorldEvaluator]):
     def learn(self, episodes: Episodes, run: Run) -> WorldEvaluator:
         """Train as many worlds as asked for, each from its own seed and with its own held-out episodes."""
         check_enough(episodes)
+        log = Selection.of(episodes)
         worlds, histories, notes = [], [], list(episodes.notes)
         settings: Any = self  # a dataclass, as every subclass is
         identity = {"settings": plain(asdict(settings)), "data": episodes.fingerprint(), "seed": run.seed}
         for index in range(self.models):
-            training, held_out = episodes.split(self.held_out, seed=run.seed + index)
+            training, held_out = log.split(self.held_out, seed=run.seed + index)
             title = "training" if self.models == 1 else f"training {index + 1}/{self.models}"
             world, history = self.train_world(
                 training,
@@ -113,8 +125,8 @@ class WorldSettings(Estimator[WorldEvaluator]):
 
     def train_world(
         self,
-        training: Episodes,
-        held_out: Episodes,
+        training: Selection,
+        held_out: Selection,
         *,
         key: PRNGKeyArray,
         checkpoint: Path | None,
@@ -125,14 +137,28 @@ class WorldSettings(Estimator[WorldEvaluator]):
         """One world, the best of its course by open-loop error on the episodes held out."""
         world_key, step_key = jax.random.split(key)
         longest = int(training.length.max())
+        evaluate: Callable[[World, Any, PRNGKeyArray], Evaluated]
+        data: WindowSource | WindowFeed
+        # Mapped data may be larger than memory: they stay on disk, and windows come to the device.
+        if training.mapped:
+            data = WindowFeed(
+                training,
+                lambda layout, key: self.draw(layout, steps=longest, key=key),
+                steps=self.window_steps(longest),
+            )
 
-        def evaluate(model: World, source: WindowSource, key: PRNGKeyArray) -> Evaluated:
-            return self.loss(model, source, steps=longest, key=key)
+            def evaluate(model: World, window: Window, key: PRNGKeyArray) -> Evaluated:
+                return self.loss_on(model, window, key=key)
+        else:
+            data = WindowSource.of(training.gathered())
+
+            def evaluate(model: World, source: WindowSource, key: PRNGKeyArray) -> Evaluated:
+                return self.loss(model, source, steps=longest, key=key)
 
         return minimise(
             evaluate,
             self.make_world(training, key=world_key),
-            WindowSource.of(training),
+            data,
             schedule=self.schedule,
             validate=open_loop_validation(held_out, self.imagination),
             key=step_key,
@@ -143,28 +169,31 @@ class WorldSettings(Estimator[WorldEvaluator]):
             progress=progress,
         )
 
-    def make_world(self, episodes: Episodes, *, key: PRNGKeyArray) -> Any:
+    def loss(self, model: Any, source: WindowSource, *, steps: int, key: PRNGKeyArray) -> Evaluated:
+        """The loss on a batch drawn from the source; `steps` are those of the longest episode."""
+        return self.loss_on(model, self.draw(source, steps=steps, key=key), key=key)
+
+    def make_world(self, episodes: Episodes | Selection, *, key: PRNGKeyArray) -> Any:
         """An untrained model, scaled to the data."""
-        scales_actions = self.standardise_actions and not episodes.discrete
+        log = Selection.of(episodes)
+        scales_actions = self.standardise_actions and not log.discrete
         return self.assemble(
-            observations=episodes.observation_size,
-            actions=episodes.action_size,
+            observations=log.observation_size,
+            actions=log.action_size,
             # Where no logged episode was ended by the system, the model ends none either.
-            end_rate=min(float(episodes.terminated.sum() / episodes.steps), 0.5),
+            end_rate=min(float(log.terminated.sum() / log.steps), 0.5),
             random=np.random.default_rng(np.asarray(jax.random.key_data(key))),
-            action=Scaler.fit(action_vectors(episodes))
-            if scales_actions
-            else Scaler.identity(episodes.action_size),
-            choices=episodes.choices,
+            action=Scaler.fit_blocks(log.actions()) if scales_actions else Scaler.identity(log.action_size),
+            choices=log.choices,
             imagination=self.imagination,
-            **self.scaled_to(episodes),
+            **self.scaled_to(log),
         )
 
-    def scaled_to(self, episodes: Episodes) -> dict[str, Scaler]:
+    def scaled_to(self, log: Selection) -> dict[str, Scaler]:
         """The scalers of what the model predicts."""
         return {
-            "observation": Scaler.fit(episodes.observation),
-            "reward": Scaler.fit(episodes.reward[:, None]),
+            "observation": Scaler.fit_blocks(log.observations()),
+            "reward": Scaler.fit_blocks(log.rewards()),
         }
 
     def empty_world(self, shape: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,14 +12,15 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray, Scalar
 
 from vlbm.devices import share
-from vlbm.episodes import Episodes
+from vlbm.drawing import Drawn, Source
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.settings import WorldSettings, check_training
 from vlbm.models.base import Imagination
 from vlbm.models.transition import TransitionModel
 from vlbm.scaling import Scaler
+from vlbm.selection import Selection
 from vlbm.training import Evaluated
-from vlbm.windows import Window, WindowSource
+from vlbm.windows import Window
 
 
 @dataclass(frozen=True)
@@ -62,26 +64,30 @@ class TransitionSettings(WorldSettings):
     def objective(self, model: Any, window: Window) -> dict[str, Scalar]:
         """The terms whose sum is to be maximised."""
 
-    def loss(
-        self, model: TransitionModel, source: WindowSource, *, steps: int, key: PRNGKeyArray
-    ) -> Evaluated:
-        window = share(source.draw(steps=1, batch=self.batch, at_start=0.0, key=key), axis=1)
-        terms = self.objective(model, window)
+    def window_steps(self, longest: int) -> int:
+        return 1
+
+    def draw(self, source: Source[Drawn], *, steps: int, key: PRNGKeyArray) -> Drawn:
+        return source.draw(steps=1, batch=self.batch, at_start=0.0, key=key)
+
+    def loss_on(self, model: TransitionModel, window: Window, *, key: PRNGKeyArray) -> Evaluated:
+        terms = self.objective(model, share(window, axis=1))
         loss = -jnp.stack(list(terms.values())).sum()
         return Evaluated(loss, {"loss": loss, **terms}, model)
 
-    def scaled_to(self, episodes: Episodes) -> dict[str, Scaler]:
-        scalers = super().scaled_to(episodes)
-        return {**scalers, "change": Scaler.fit(_changes(episodes, scalers["observation"]))}
+    def scaled_to(self, log: Selection) -> dict[str, Scaler]:
+        scalers = super().scaled_to(log)
+        return {**scalers, "change": Scaler.fit_blocks(_changes(log, scalers["observation"]))}
 
     def unscaled(self, observations: int) -> dict[str, Scaler]:
         return {**super().unscaled(observations), "change": Scaler.identity(observations)}
 
 
-def _changes(episodes: Episodes, observation: Scaler) -> Float[np.ndarray, "steps obs"]:
-    """How standardised observations change from each step to the next."""
-    before = episodes.observation_before
-    return (episodes.observation[before + 1] - episodes.observation[before]) / np.asarray(observation.scale)
+def _changes(log: Selection, observation: Scaler) -> Iterator[Float[np.ndarray, "rows obs"]]:
+    """How standardised observations change from each step to the next, a block at a time."""
+    seen, scale = log.collection.observation, np.asarray(observation.scale)
+    for steps in log.blocks():
+        yield (seen[steps.before + 1] - seen[steps.before]) / scale
 
 
 def _check_settings(settings: TransitionSettings) -> None:

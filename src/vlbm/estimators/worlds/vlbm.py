@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from vlbm.drawing import Drawn, Source
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.settings import WorldSettings, check_training
 from vlbm.models.base import Imagination, SamplingKind
@@ -18,7 +19,7 @@ from vlbm.models.latent import Architecture, Decoder, Encoder
 from vlbm.models.objective import AlignmentKind, MixtureKind, Weighting, objective
 from vlbm.networks import NormalisationKind, stacked
 from vlbm.training import Evaluated
-from vlbm.windows import WindowSource
+from vlbm.windows import Window
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,17 @@ class VLBM(WorldSettings):
             mixture=self.mixture,
         )
 
-    def loss(
-        self, model: BranchingModel, source: WindowSource, *, steps: int, key: PRNGKeyArray
-    ) -> Evaluated:
-        window_key, noise_key = jax.random.split(key)
+    def window_steps(self, longest: int) -> int:
+        return longest if self.window is None else self.window
+
+    def draw(self, source: Source[Drawn], *, steps: int, key: PRNGKeyArray) -> Drawn:
+        window_key, _ = jax.random.split(key)
         if self.window is None:
-            window = source.draw_episodes(steps=steps, batch=self.batch, key=window_key)
-        else:
-            window = source.draw(steps=self.window, batch=self.batch, at_start=self.at_start, key=window_key)
+            return source.draw_episodes(steps=steps, batch=self.batch, key=window_key)
+        return source.draw(steps=self.window, batch=self.batch, at_start=self.at_start, key=window_key)
+
+    def loss_on(self, model: BranchingModel, window: Window, *, key: PRNGKeyArray) -> Evaluated:
+        _, noise_key = jax.random.split(key)
         terms, moved = objective(model, window, self.weighting, key=noise_key)
         loss = -terms.total(self.weighting)
         return Evaluated(loss, {"loss": loss, **terms._asdict()}, moved)
