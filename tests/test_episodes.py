@@ -62,6 +62,18 @@ def test_discount_zero_keeps_only_the_first_reward(episodes):
     assert episodes.returns(0.0).tolist() == [1.0, 8.0, 16.0]
 
 
+def test_returns_end_at_the_horizon(episodes):
+    assert episodes.returns(0.5, horizon=2).tolist() == [1 + 1, 8, 16 + 16]
+    assert episodes.returns(horizon=1).tolist() == [1, 8, 16]
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 4, 5, 100])
+def test_returns_do_not_depend_on_how_many_steps_are_taken_at_once(episodes, block, monkeypatch):
+    expected = episodes.returns(0.9)
+    monkeypatch.setattr("vlbm.episodes.BLOCK_STEPS", block)
+    assert episodes.returns(0.9).tolist() == expected.tolist()
+
+
 def test_returns_are_computed_in_double_precision():
     many = Episodes(
         observation=np.zeros((10_001, 1), np.float32),

@@ -52,6 +52,14 @@ def test_a_small_spread_on_a_large_offset_is_measured_in_double_precision():
     np.testing.assert_allclose(Scaler.fit(values).scale, values.astype(np.float64).std(0), rtol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [1, 7, 499, 500])
+def test_blocks_give_the_scaler_of_the_whole(values, rows):
+    whole = Scaler.fit(values)
+    blocks = Scaler.fit_blocks(values[begin : begin + rows] for begin in range(0, len(values), rows))
+    for name in ("mean", "scale", "low", "high"):
+        np.testing.assert_allclose(getattr(blocks, name), getattr(whole, name), rtol=1e-6, err_msg=name)
+
+
 def test_clipping_keeps_to_the_range_seen_widened_on_both_sides():
     scaler = Scaler.fit(np.array([[0.0], [10.0]], np.float32))
     raw = jnp.array([[-100.0], [-0.5], [5.0], [10.9], [100.0]])

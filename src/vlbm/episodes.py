@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+BLOCK_STEPS = 262_144  # that returns are computed from at once
+
 
 class Padded(NamedTuple):
     """Episodes as a rectangle; `valid` is False on padding, which holds zeros."""
@@ -91,10 +93,23 @@ class Episodes:
     def initial_observations(self) -> Float[np.ndarray, "episodes obs"]:
         return self.observation[self.first_observation]
 
-    def returns(self, discount: float = 1.0) -> Float[np.ndarray, " episodes"]:
-        """Discounted sum of each episode's rewards, in double precision."""
-        weighted = self.reward.astype(np.float64) * discount**self.time
-        return np.bincount(self.episode_of_step, weights=weighted, minlength=self.count)
+    def returns(self, discount: float = 1.0, *, horizon: int | None = None) -> Float[np.ndarray, " episodes"]:
+        """Discounted sum of each episode's rewards up to the horizon, in double precision."""
+        returns = np.empty(self.count)
+        first_step, end = self.first_step, np.cumsum(self.length)
+        begin = 0
+        # A few episodes at a time: the numbers of all steps would weigh as much as observations do.
+        while begin < self.count:
+            stop = max(int(np.searchsorted(end, first_step[begin] + BLOCK_STEPS, side="right")), begin + 1)
+            length = self.length[begin:stop]
+            episode = np.repeat(np.arange(len(length)), length)
+            time = np.arange(len(episode)) - (first_step[begin:stop] - first_step[begin])[episode]
+            weighted = self.reward[first_step[begin] : end[stop - 1]].astype(np.float64) * discount**time
+            if horizon is not None:
+                weighted = weighted * (time < horizon)
+            returns[begin:stop] = np.bincount(episode, weights=weighted, minlength=len(length))
+            begin = stop
+        return returns
 
     def select(self, episodes: Sequence[int] | Int[np.ndarray, " chosen"]) -> Episodes:
         """The chosen episodes, in the order given; a mask chooses where it is True."""

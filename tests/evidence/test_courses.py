@@ -7,7 +7,7 @@ import pytest
 
 from systems import noise_logs
 from vlbm.evidence.courses import band, observed_at, still_running, time_points
-from vlbm.evidence.logged import returns_within, summarise
+from vlbm.evidence.logged import summarise
 
 
 def test_short_horizons_are_looked_at_at_every_step_and_long_ones_at_sixty():
@@ -39,8 +39,8 @@ def test_an_episode_runs_until_its_last_observation():
 def test_returns_stop_at_the_horizon():
     logs = noise_logs([3, 1])
     expected = [logs.reward[0] + 0.5 * logs.reward[1], logs.reward[3]]
-    assert returns_within(logs, discount=0.5, horizon=2) == pytest.approx(expected)
-    assert returns_within(logs, discount=0.5, horizon=9) == pytest.approx(logs.returns(0.5))
+    assert logs.returns(0.5, horizon=2) == pytest.approx(expected)
+    assert logs.returns(0.5, horizon=9) == pytest.approx(logs.returns(0.5))
 
 
 def test_a_summary_counts_what_was_ended_and_what_was_cut_off():

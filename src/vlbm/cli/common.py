@@ -57,13 +57,18 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 def load_episodes(path: str, column: list[str], choices: int | None) -> Episodes:
     from vlbm.sources import load
 
+    return load(path, choices=choices, **named_columns(column))
+
+
+def named_columns(column: list[str]) -> dict[str, Any]:
+    """What --column says, as `load` takes it."""
     columns: dict[str, Any] = {}
     for entry in column:
         role, equals, names = entry.partition("=")
         if not equals:
             raise InputError(f"--column {entry}: expected ROLE=NAME, such as observation=obs")
         columns[role] = names.split(",") if "," in names else names
-    return load(path, choices=choices, **columns)
+    return columns
 
 
 def fit_estimator(

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from vlbm.cli.common import Quiet, Seed, make_console, make_progress
+from vlbm.cli.common import Choices, Column, Quiet, Seed, make_console, make_progress, named_columns
 from vlbm.errors import InputError
 
-data = typer.Typer(no_args_is_help=True, help="Make the data sets of the suites.")
+data = typer.Typer(
+    no_args_is_help=True, help="Make the data sets of the suites, and pack those that are larger than memory."
+)
 
 
 @data.command("make")
@@ -80,3 +82,22 @@ def make(
         console.print(f"  {path}\n  sha256 {checksum(path)}", style="dim", highlight=False, soft_wrap=True)
         if output is not None:
             save_npz(episodes, output)
+
+
+@data.command("pack")
+def pack(
+    source: Annotated[str, typer.Argument(metavar="DATA", help="Logged episodes.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The folder to make.")],
+    column: Column = [],  # noqa: B006
+    choices: Choices = None,
+) -> None:
+    """Write DATA as a folder of plain arrays, to train from without reading them into memory.
+
+    The folder is then given wherever DATA is. HDF5 and NPZ files may themselves be larger than memory.
+    """
+    from vlbm.sources import pack as pack_source
+
+    episodes = pack_source(source, directory, choices=choices, **named_columns(column))
+    make_console().print(
+        f"{directory}: {episodes.count:,} episodes, {episodes.steps:,} steps", highlight=False, soft_wrap=True
+    )

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from vlbm.episodes import Episodes
 from vlbm.models.base import World
+from vlbm.selection import Selection
 from vlbm.windows import Window, held_out_windows
 
 LEVELS = tuple(np.round(np.arange(0.1, 0.95, 0.1), 1).tolist())
@@ -39,7 +40,7 @@ class Calibration:
 
 def calibrate(
     worlds: Sequence[World],
-    held_out: Sequence[Episodes],
+    held_out: Sequence[Episodes | Selection],
     *,
     steps: int = STEPS,
     windows: int = WINDOWS,

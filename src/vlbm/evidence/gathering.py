@@ -19,6 +19,7 @@ from vlbm.evidence.imagined import PolicyEvidence, Witness
 from vlbm.evidence.latents import LOGGED, LatentMap, map_latents
 from vlbm.evidence.logged import DIMENSIONS, LoggedSummary, summarise
 from vlbm.policies.base import Policy
+from vlbm.selection import Selection
 
 LATENT_EPISODES = 20  # logged ones on the latent map
 
@@ -95,10 +96,9 @@ class Examiner:
             return None
         fitted = evaluator.data.get("episodes"), evaluator.data.get("steps")
         same = fitted == (self.logged.count, self.logged.steps)
+        log = Selection.of(self.logged)
         held_out = [
-            self.logged.split(evaluator.settings.held_out, seed=evaluator.seed + index)[1]
-            if same
-            else self.logged
+            log.split(evaluator.settings.held_out, seed=evaluator.seed + index)[1] if same else log
             for index in range(len(evaluator.worlds))
         ]
         return calibrate(evaluator.worlds, held_out)

@@ -47,7 +47,7 @@ def summarise(
     """Everything about the log that a page needs, at a bounded size."""
     inspection = inspect(logged, discount=discount)
     horizon = horizon or int(logged.length.max())
-    returns = returns_within(logged, discount=discount, horizon=horizon)
+    returns = logged.returns(discount, horizon=horizon)
     times = time_points(horizon)
     changing = np.flatnonzero(np.ptp(logged.observation, axis=0) > 0)
     dimensions = (changing if len(changing) else np.arange(logged.observation_size))[:DIMENSIONS]
@@ -73,9 +73,3 @@ def summarise(
         warnings=inspection.warnings,
         notes=(*inspection.assumptions, *inspection.missing, *inspection.information),
     )
-
-
-def returns_within(logged: Episodes, *, discount: float, horizon: int) -> Float[np.ndarray, " episodes"]:
-    """Discounted returns up to the horizon."""
-    weighted = logged.reward.astype(np.float64) * discount**logged.time * (logged.time < horizon)
-    return np.bincount(logged.episode_of_step, weights=weighted, minlength=logged.count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import zipfile
 from dataclasses import fields
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import Any
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.sources import minari, npz
+from vlbm.sources import minari, npz, packed
 from vlbm.sources.check import Path as PathLike
 from vlbm.sources.columns import DELIMITERS, Columns
 from vlbm.sources.npz import save_npz
+from vlbm.sources.packed import save_packed
 
-__all__ = ["Columns", "is_data", "load", "save_npz"]
+__all__ = ["Columns", "is_data", "load", "pack", "save_npz", "save_packed"]
 
-KINDS = "HDF5 (D4RL), NPZ, Parquet, CSV (in UTF-8) and Minari directories"
+KINDS = "HDF5 (D4RL), NPZ, Parquet, CSV (in UTF-8), Minari directories and folders of vlbm data pack"
 ENDINGS = {".hdf5": "HDF5", ".h5": "HDF5", ".npz": "NPZ", ".parquet": "Parquet"}
 
 
@@ -28,6 +30,47 @@ def load(path: PathLike, *, choices: int | None = None, download: bool = False, 
     `Columns`, such as observation="sensor" or episode="run". `minari:ID` names a Minari data set,
     which `download` may fetch.
     """
+    kind = _checked_kind(path, choices, columns)
+    # The readers' libraries are slow to import, so each waits until it is needed.
+    if kind == "minari":
+        return minari.load(path, choices=choices, download=download)
+    if kind == "npz":
+        return npz.load(path, choices=choices)
+    if kind == "packed":
+        return packed.load(path, choices=choices)
+    if kind == "hdf5":
+        from vlbm.sources import d4rl
+
+        return d4rl.load(path, choices=choices)
+    from vlbm.sources import table
+
+    return table.load(path, Columns(**columns), choices=choices)
+
+
+def pack(
+    path: PathLike, directory: PathLike, *, choices: int | None = None, download: bool = False, **columns: Any
+) -> Episodes:
+    """Write the episodes of a source, named as for `load`, to a folder that is mapped and never read whole.
+
+    HDF5 and NPZ files go through in pieces, so that they may be larger than memory.
+    """
+    kind = _checked_kind(path, choices, columns)
+    if kind == "hdf5":
+        from vlbm.sources import d4rl
+
+        with packed.making(directory) as folder:
+            episodes = d4rl.load(path, choices=choices, place=packed.place_in(folder))
+            packed.finish(folder, episodes)
+        return packed.load(directory)
+    if kind == "npz":
+        # Beside the folder: where there is room for it, there is room for its parts.
+        with tempfile.TemporaryDirectory(dir=Path(directory).absolute().parent, prefix=".") as unpacked:
+            return save_packed(npz.load_in_pieces(path, Path(unpacked), choices=choices), directory)
+    return save_packed(load(path, choices=choices, download=download, **columns), directory)
+
+
+def _checked_kind(path: PathLike, choices: int | None, columns: dict[str, Any]) -> str:
+    """Which reader takes a path; options that it cannot take are refused."""
     kind = _kind(path)
     if kind is None:
         raise InputError(_why_not(path))
@@ -44,18 +87,7 @@ def load(path: PathLike, *, choices: int | None = None, download: bool = False, 
         raise InputError(
             f"{path}: choices={choices} leaves no action; give how many discrete actions there are"
         )
-    # The readers' libraries are slow to import, so each waits until it is needed.
-    if kind == "minari":
-        return minari.load(path, choices=choices, download=download)
-    if kind == "npz":
-        return npz.load(path, choices=choices)
-    if kind == "hdf5":
-        from vlbm.sources import d4rl
-
-        return d4rl.load(path, choices=choices)
-    from vlbm.sources import table
-
-    return table.load(path, Columns(**columns), choices=choices)
+    return kind
 
 
 def is_data(path: PathLike) -> bool:
@@ -67,7 +99,9 @@ def is_data(path: PathLike) -> bool:
         return d4rl.holds_steps(path)
     if kind == "npz":
         return npz.holds_steps(path)
-    return kind == "minari" or (kind == "table" and (_is_parquet(_head(path)) or _is_csv(_head(path))))
+    return kind in ("minari", "packed") or (
+        kind == "table" and (_is_parquet(_head(path)) or _is_csv(_head(path)))
+    )
 
 
 def _kind(path: PathLike) -> str | None:
@@ -81,7 +115,7 @@ def _kind(path: PathLike) -> str | None:
         if minari.data_directory(place):
             return "minari"
         if place.is_dir():
-            return None
+            return "packed" if (place / packed.DESCRIPTION).is_file() else None
     head = _head(path)
     if head.startswith(b"\x89HDF\r\n\x1a\n"):
         return "hdf5"
@@ -98,7 +132,10 @@ def _why_not(path: PathLike) -> str:
     if not place.exists():
         return f"{path}: there is no such file; check the path, or write minari:ID for a Minari data set"
     if place.is_dir():
-        return f"{path}: is a directory without Minari's data/metadata.json; give a file or a Minari data set"
+        return (
+            f"{path}: is a directory without Minari's data/metadata.json or a {packed.DESCRIPTION} of packed "
+            "episodes; give a file, a Minari data set or what vlbm data pack has written"
+        )
     head = _head(path)
     if not head:
         return f"{path}: is empty; fetch or write it again"

@@ -7,14 +7,14 @@ import h5py
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.sources import check
-from vlbm.sources.transitions import FIELDS, REQUIRED, assemble
+from vlbm.sources.transitions import FIELDS, REQUIRED, Place, assemble, in_memory
 
 
-def load(path: check.Path, *, choices: int | None = None) -> Episodes:
+def load(path: check.Path, *, choices: int | None = None, place: Place = in_memory) -> Episodes:
     """Episodes of an HDF5 file with D4RL's fields; other fields and groups are left alone.
 
     Needs `observations`, `actions`, `rewards` and `terminals`; uses `timeouts`, `next_observations`
-    and `infos/action_log_probs` where they are.
+    and `infos/action_log_probs` where they are. `place` makes the arrays that are filled.
     """
     with check.reading(path, "HDF5"):
         file = h5py.File(path, "r")
@@ -36,7 +36,7 @@ def load(path: check.Path, *, choices: int | None = None) -> Episodes:
         for name, item in fields.items():
             if item.shape is None:
                 raise InputError(f"{path}: field '{name}' is empty; fetch or write the file again")
-        return assemble(path, fields, choices=choices)
+        return assemble(path, fields, choices=choices, place=place)
 
 
 def holds_steps(path: check.Path) -> bool:

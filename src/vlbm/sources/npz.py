@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -10,33 +11,37 @@ import numpy as np
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.sources import check
-from vlbm.sources.transitions import FIELDS, REQUIRED, assemble
+from vlbm.sources import check, layout
+from vlbm.sources.packed import place_in
+from vlbm.sources.transitions import FIELDS, REQUIRED, Place, assemble, in_memory
 
-OURS = ("observation", "action", "reward", "length", "terminated")
+SMALL = ("length", "terminated", "choices", "notes")
 
 
 def load(path: check.Path, *, choices: int | None = None) -> Episodes:
     """Episodes written by `save_npz`, or flat arrays with D4RL's names and `log_probs`."""
-    names = _names(path)
-    if "length" in names:
-        check.present(path, names, OURS)
-        wanted: tuple[str, ...] = (*OURS, "log_prob", "choices", "notes")
-    else:
-        check.present(path, names, REQUIRED)
-        wanted = FIELDS
     # Pickled objects could run code, so they are never allowed in.
     with check.reading(path, "NPZ"), np.load(path, allow_pickle=False) as file:
-        arrays = {name: _member(path, file, name) for name in wanted if name in names}
-    if "length" in names:
-        return _ours(path, arrays, choices)
-    return assemble(path, arrays, choices=choices)
+        arrays = {name: _member(path, file, name) for name in _wanted(path)}
+    return _episodes(path, arrays, choices, in_memory)
+
+
+def load_in_pieces(path: check.Path, folder: Path, *, choices: int | None = None) -> Episodes:
+    """As `load`, with everything in files in the folder instead of memory; they must outlive the episodes."""
+    arrays = {}
+    with check.reading(path, "NPZ"), zipfile.ZipFile(path) as archive:
+        for name in _wanted(path):
+            file = folder / f"from.{name.replace('/', '.')}.npy"
+            with archive.open(f"{name}.npy") as packed, open(file, "wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked, 1 << 20)
+            arrays[name] = np.load(file, mmap_mode=None if name in SMALL else "r", allow_pickle=False)
+    return _episodes(path, arrays, choices, place_in(folder))
 
 
 def save_npz(episodes: Episodes, path: check.Path) -> None:
     """Write episodes to a compressed file that `load` gives back exactly; never leaves half a file."""
     target = Path(path)
-    arrays = {name: getattr(episodes, name) for name in OURS}
+    arrays = {name: getattr(episodes, name) for name in layout.FIELDS}
     if episodes.log_prob is not None:
         arrays["log_prob"] = episodes.log_prob
     if episodes.choices is not None:
@@ -79,55 +84,22 @@ def _member(path: check.Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarr
         ) from error
 
 
-def _fits(found: tuple[int, ...], expected: tuple[int | str, ...]) -> bool:
-    """Equal shapes, where a word in `expected` stands for any size from 1."""
-    return len(found) == len(expected) and all(
-        have > 0 if isinstance(want, str) else have == want
-        for have, want in zip(found, expected, strict=True)
-    )
+def _wanted(path: check.Path) -> list[str]:
+    """Which fields of the file are read, in either layout."""
+    names = _names(path)
+    ours = "length" in names
+    check.present(path, names, layout.FIELDS if ours else REQUIRED)
+    wanted = (*layout.FIELDS, "log_prob", *SMALL) if ours else FIELDS
+    return [name for name in dict.fromkeys(wanted) if name in names]
 
 
-def _ours(path: check.Path, arrays: dict[str, np.ndarray], choices: int | None) -> Episodes:
-    """Our own layout as it is: checked, but never converted."""
-    for name, values in arrays.items():
-        if name != "notes":
-            check.numeric(path, name, values.dtype)
-    if choices is None and "choices" in arrays:
-        choices = int(arrays["choices"])
-    length, reward, observation = arrays["length"], arrays["reward"], arrays["observation"]
-    steps, episodes = len(reward) if reward.ndim else 0, length.size
-    expected: dict[str, tuple[int | str, ...]] = {
-        "reward": (steps,),
-        "length": (episodes,),
-        "terminated": (episodes,),
-        "observation": (steps + episodes, "size"),
-        "action": (steps, "size") if choices is None else (steps,),
-        "log_prob": (steps,),
-    }
-    for name, shape in expected.items():
-        if name in arrays and not _fits(arrays[name].shape, shape):
-            raise InputError(
-                f"{path}: field '{name}' has shape {arrays[name].shape} where ({', '.join(map(str, shape))}) "
-                f"belongs ({episodes} episodes, {steps} steps); write the file again with save_npz"
-            )
-    check.not_empty(path, steps)
-    if length.dtype.kind not in "iu" or length.min() < 1 or length.sum() != steps:
-        raise InputError(
-            f"{path}: field 'length' must hold whole numbers from 1 that add up to the {steps} steps "
-            f"in 'reward'; it adds up to {length.sum()}"
-        )
-    for name in ("observation", "action", "reward", "log_prob"):
-        if name in arrays:
-            check.finite(path, name, arrays[name])
-    if choices is not None:
-        check.action_ids(path, "action", arrays["action"], choices)
-    return Episodes(
-        observation=observation,
-        action=arrays["action"],
-        reward=reward,
-        length=length,
-        terminated=check.flags(path, "terminated", arrays["terminated"]),
-        log_prob=arrays.get("log_prob"),
-        choices=choices,
-        notes=tuple(str(note) for note in arrays.get("notes", ())),
-    )
+def _episodes(path: check.Path, arrays: dict[str, np.ndarray], choices: int | None, place: Place) -> Episodes:
+    if "length" not in arrays:
+        return assemble(path, arrays, choices=choices, place=place)
+    notes = tuple(str(note) for note in arrays.pop("notes", ()))
+    logged = arrays.pop("choices", None)
+    if choices is None and logged is not None:
+        choices = int(logged)
+    episodes = layout.episodes_of(path, arrays, choices=choices, notes=notes, writer="save_npz")
+    layout.check_numbers(path, episodes)
+    return episodes

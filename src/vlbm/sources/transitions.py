@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,19 +22,64 @@ FIELDS = (*REQUIRED, "timeouts", "next_observations", *LOG_PROB)
 BLOCK_ROWS = 65_536
 
 
+# Makes the array that a field of Episodes is to fill, given its name, shape and type.
+Place = Callable[[str, tuple[int, ...], type], np.ndarray]
+
+
+def in_memory(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    return np.empty(shape, dtype)
+
+
 class Cut(NamedTuple):
     """Where the recorded episodes lie in the file, and where their observations go."""
 
-    length: Int[np.ndarray, " recorded"]  # steps to keep of each recorded episode; 0 leaves it out
+    begin: Int[np.ndarray, " recorded"]  # row of each recorded episode's first step
+    end: Int[np.ndarray, " recorded"]  # and of its last
+    length: Int[np.ndarray, " recorded"]  # steps to keep of each; 0 leaves it out
     terminated: Bool[np.ndarray, " recorded"]
-    keep_step: Bool[np.ndarray, " rows"]
-    keep_observation: Bool[np.ndarray, " rows"]
-    observation_row: Int[np.ndarray, " rows"]  # of each recorded observation, where it is kept
-    final_row: Int[np.ndarray, " recorded"]  # of each episode's last observation, where it is kept
+    dropped: Int[np.ndarray, " dropped"]  # rows of steps that are left out
+    first_row: Int[np.ndarray, " recorded"]  # of each episode's first observation, where it is kept
+
+    @property
+    def kept(self) -> Bool[np.ndarray, " recorded"]:
+        return self.length > 0
+
+    @property
+    def final_row(self) -> Int[np.ndarray, " recorded"]:
+        return self.first_row + self.length
+
+    def steps(self, start: int, stop: int) -> tuple[slice, slice | Bool[np.ndarray, " rows"]]:
+        """Where the steps recorded in some rows go, and which of the rows those are."""
+        first, last = np.searchsorted(self.dropped, (start, stop))
+        target = slice(start - int(first), stop - int(last))
+        if first == last:
+            return target, slice(None)
+        keep = np.ones(stop - start, bool)
+        keep[self.dropped[first:last] - start] = False
+        return target, keep
+
+    def observations(
+        self, start: int, stop: int
+    ) -> tuple[Int[np.ndarray, " kept"], slice | Bool[np.ndarray, " rows"]]:
+        """Where the observations recorded in some rows go, and which of the rows those are."""
+        first, last = np.searchsorted(self.end, (start, stop - 1))
+        here = slice(int(first), int(last) + 1)
+        count = np.minimum(self.end[here] + 1, stop) - np.maximum(self.begin[here], start)
+        kept = self.kept[here]
+        target = np.arange(start, stop) + np.repeat(self.first_row[here] - self.begin[here], count)
+        if kept.all():
+            return target, slice(None)
+        keep = np.repeat(kept, count)
+        return target[keep], keep
 
 
 def assemble(
-    path: check.Path, fields: Mapping[str, Rows], *, choices: int | None = None, notes: tuple[str, ...] = ()
+    path: check.Path,
+    fields: Mapping[str, Rows],
+    *,
+    choices: int | None = None,
+    notes: tuple[str, ...] = (),
+    place: Place = in_memory,
 ) -> Episodes:
     """Episodes from fields named as in D4RL; `notes` grows by what had to be assumed.
 
@@ -56,18 +101,17 @@ def assemble(
             f"{path}: every episode is one step cut off before its outcome was recorded; "
             "give a file with next observations"
         )
-    kept = cut.length > 0
-    action, choices = _actions(path, fields["actions"], choices)
+    action, choices = _actions(path, fields["actions"], choices, cut, place)
     log_prob = next((name for name in LOG_PROB if name in fields), None)
     return Episodes(
-        observation=_observations(path, fields, cut, end),
-        action=_chosen(action, cut.keep_step),
-        reward=_chosen(check.finite(path, "rewards", _column(path, fields["rewards"])), cut.keep_step),
-        length=cut.length[kept],
-        terminated=cut.terminated[kept],
+        observation=_observations(path, fields, cut, place),
+        action=action,
+        reward=_steps(path, "rewards", fields["rewards"], cut, place("reward", (_count(cut),), np.float32)),
+        length=cut.length[cut.kept],
+        terminated=cut.terminated[cut.kept],
         log_prob=None
         if log_prob is None
-        else _chosen(check.finite(path, log_prob, _column(path, fields[log_prob])), cut.keep_step),
+        else _steps(path, log_prob, fields[log_prob], cut, place("log_prob", (_count(cut),), np.float32)),
         choices=choices,
         notes=(*notes, *assumed, *(() if known else _unknown_finals(cut))),
     )
@@ -134,36 +178,30 @@ def _cut(
     # Where the system itself ended the episode, nothing follows and the last step's reward must stay.
     shortened = np.zeros_like(terminated) if final_known else ~terminated
     length = recorded - shortened
-    kept = length > 0
-    observations = np.where(kept, length + 1, 0)
-    first_row = np.cumsum(observations) - observations
-    keep_step = np.ones(int(recorded.sum()), bool)
-    keep_step[end[shortened]] = False
+    observations = np.where(length > 0, length + 1, 0)
     return Cut(
+        begin=end + 1 - recorded,
+        end=end,
         length=length,
         terminated=terminated,
-        keep_step=keep_step,
-        keep_observation=np.repeat(kept, recorded),
-        observation_row=np.arange(len(keep_step)) + np.repeat(first_row - (end + 1 - recorded), recorded),
-        final_row=first_row + length,
+        dropped=end[shortened],
+        first_row=np.cumsum(observations) - observations,
     )
 
 
 def _observations(
-    path: check.Path, fields: Mapping[str, Rows], cut: Cut, end: Int[np.ndarray, " recorded"]
+    path: check.Path, fields: Mapping[str, Rows], cut: Cut, place: Place
 ) -> Float[np.ndarray, "steps+episodes obs"]:
-    kept = cut.length > 0
     size = check.vectors(path, "observations", fields["observations"].shape)
-    observation = np.empty((int((cut.length[kept] + 1).sum()), size), np.float32)
+    observation = place("observation", (_count(cut) + int(cut.kept.sum()), size), np.float32)
     for start, block in _blocks(path, "observations", fields["observations"]):
-        here = slice(start, start + len(block))
-        keep = cut.keep_observation[here]
-        observation[cut.observation_row[here][keep]] = block[keep]
+        target, rows = cut.observations(start, start + len(block))
+        observation[target] = block[rows]
     if "next_observations" not in fields:
-        ended = cut.final_row[kept & cut.terminated]
+        ended = cut.final_row[cut.kept & cut.terminated]
         observation[ended] = observation[ended - 1]
         return observation
-    following = fields["next_observations"]
+    following, end = fields["next_observations"], cut.end
     for start, stop in _spans(following):
         first, last = np.searchsorted(end, (start, stop))
         if first < last:
@@ -174,8 +212,8 @@ def _observations(
 
 
 def _actions(
-    path: check.Path, values: Rows, choices: int | None
-) -> tuple[Float[np.ndarray, "rows act"] | Int[np.ndarray, " rows"], int | None]:
+    path: check.Path, values: Rows, choices: int | None, cut: Cut, place: Place
+) -> tuple[Float[np.ndarray, "steps act"] | Int[np.ndarray, " steps"], int | None]:
     """Vectors, or ids where there is one whole number for each step or `choices` says so."""
     size = check.vectors(path, "actions", values.shape)
     if choices is not None and size != 1:
@@ -184,18 +222,33 @@ def _actions(
             "discrete actions, one id for each step; leave out choices"
         )
     if choices is not None or (size == 1 and values.dtype.kind in "iub"):
-        return check.action_ids(path, "actions", _column(path, values), choices)
-    action = np.empty((values.shape[0], size), np.float32)
-    for start, block in _blocks(path, "actions", values):
-        action[start : start + len(block)] = block
-    return action, None
+        ids, choices = check.action_ids(path, "actions", _column(path, values), choices)
+        action = place("action", (_count(cut),), np.int32)
+        target, rows = cut.steps(0, len(ids))
+        action[target] = ids[rows]
+        return action, choices
+    return _steps(path, "actions", values, cut, place("action", (_count(cut), size), np.float32)), None
+
+
+def _steps(
+    path: check.Path, name: str, values: Rows, cut: Cut, out: Float[np.ndarray, "steps *size"]
+) -> Float[np.ndarray, "steps *size"]:
+    """The steps that are kept of a field, written where they belong."""
+    for start, block in _blocks(path, name, values):
+        target, rows = cut.steps(start, start + len(block))
+        out[target] = block[rows].reshape(-1, *out.shape[1:])
+    return out
+
+
+def _count(cut: Cut) -> int:
+    return int(cut.length.sum())
 
 
 def _unknown_finals(cut: Cut) -> tuple[str, ...]:
     """What was assumed because next observations were not recorded."""
     counts = {
         "terminated episodes repeat their last observation as the final one": cut.terminated,
-        "cut-off episodes lose their last step, whose outcome is unknown": ~cut.terminated & (cut.length > 0),
+        "cut-off episodes lose their last step, whose outcome is unknown": ~cut.terminated & cut.kept,
         "cut-off episodes of a single step are left out": cut.length == 0,
     }
     return tuple(
@@ -207,10 +260,6 @@ def _unknown_finals(cut: Cut) -> tuple[str, ...]:
 
 def _column(path: check.Path, values: Rows) -> Shaped[np.ndarray, " rows"]:
     return _slice(path, values, 0, values.shape[0]).reshape(-1)
-
-
-def _chosen(values: Shaped[np.ndarray, "rows ..."], keep: Bool[np.ndarray, " rows"]) -> np.ndarray:
-    return values if keep.all() else values[keep]
 
 
 def _slice(path: check.Path, values: Rows, start: int, stop: int) -> Shaped[np.ndarray, "rows ..."]:
