@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+from systems import linear_logs
 from test_cli import run
+from vlbm.sources import save_npz
 from vlbm.suites import gym
 
 
@@ -82,3 +84,13 @@ def test_what_cannot_be_made_is_said_in_one_line(arguments, words, simulator, ca
     message = capsys.readouterr().err
     assert words in message
     assert message.count("\n") == 1
+
+
+def test_packed_data_can_be_given_wherever_data_are(tmp_path, capsys):
+    save_npz(linear_logs(), tmp_path / "logs.npz")
+    assert run("data", "pack", tmp_path / "logs.npz", tmp_path / "packed") == 0
+    assert "packed: 6 episodes, 66 steps" in capsys.readouterr().out
+    assert run("inspect", tmp_path / "packed") == 0
+    assert "6 episodes, 66 steps" in capsys.readouterr().out
+    assert run("data", "pack", tmp_path / "logs.npz", tmp_path / "packed") != 0
+    assert "exists already" in capsys.readouterr().err

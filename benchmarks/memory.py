@@ -1,0 +1,156 @@
+"""Memory that training takes: whatever the length of episodes, and whatever the size of mapped data.
+
+    python benchmarks/memory.py --json memory.json
+
+Every figure comes from a process of its own, as the most anonymous memory (RssAnon) that it held while it
+trained, looked at every few milliseconds. Pages of mapped files are not counted: the operating system drops
+them whenever it needs room. Settings are the default ones, but for the number of gradient steps.
+
+Equal numbers of steps in episodes of 1,000, 10,000 and 20,000 steps must take the same memory, and ten
+million steps in mapped files (a gigabyte, written here in pieces) no more than a hundredth as many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STEPS = 400_000  # of data that are loaded
+LENGTHS = (1_000, 10_000, 20_000)
+MAPPED = (100_000, 10_000_000)
+PART = 100_000  # steps written at once
+TOLERANCE = 0.10
+
+
+def anonymous() -> float:
+    """Megabytes of this process that are in no file."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) / 1024
+    raise OSError("/proc/self/status does not say RssAnon")
+
+
+class Watch(threading.Thread):
+    """Remembers the most memory seen."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most, self.over = 0.0, threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(0.005):
+            self.most = max(self.most, anonymous())
+
+
+def write(path: Path, steps: int) -> None:
+    """Steps of a random walk with HalfCheetah's sizes, as a packed folder."""
+    from measure import smooth_logs
+
+    from vlbm.sources import save_packed
+
+    save_packed(
+        (
+            smooth_logs(episodes=PART // LENGTHS[0], length=LENGTHS[0], seed=part)
+            for part in range(steps // PART)
+        ),
+        path,
+    )
+
+
+def train(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train in this process, and say what it took."""
+    from measure import smooth_logs
+
+    from vlbm.estimators.worlds.vlbm import VLBM
+    from vlbm.sources import load
+
+    settings = VLBM(models=1, steps=arguments.updates, validate_every=arguments.updates, warm_up=1)
+    before = anonymous()
+    watch = Watch()
+    watch.start()
+    if arguments.mapped:
+        episodes = load(arguments.mapped)
+    else:
+        episodes = smooth_logs(episodes=STEPS // arguments.length, length=arguments.length)
+    loaded = anonymous()
+    watch.most = 0.0  # of training, not of making the data
+    began = time.perf_counter()
+    evaluator = settings.fit(episodes)
+    seconds = time.perf_counter() - began
+    watch.over.set()
+    watch.join()
+    data = sum(np.asarray(part).nbytes for part in (episodes.observation, episodes.action, episodes.reward))
+    return {
+        "peak": watch.most,
+        "data": data / 2**20,
+        "loaded": loaded - before,
+        "seconds": seconds,
+        "training_seconds": evaluator.histories[0].seconds,
+    }
+
+
+def in_a_process(*arguments: str) -> dict[str, Any]:
+    """The second time round: the first one compiles, which takes memory of its own."""
+    command = [sys.executable, __file__, *arguments]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)}\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compared(name: str, found: dict[int, dict[str, Any]], what: str) -> dict[str, Any]:
+    """A row: the largest peak of all over that of the first."""
+    first, *_ = peaks = [figures["peak"] for figures in found.values()]
+    ratio = max(peaks) / first
+    detail = ", ".join(f"{size:,} {what}: {figures['peak']:.0f} MB" for size, figures in found.items())
+    return {
+        "name": name,
+        "value": ratio,
+        "unit": "times",
+        "target": f"< {1 + TOLERANCE:g}",
+        "met": ratio < 1 + TOLERANCE,
+        "detail": detail,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--updates", type=int, default=30, help="gradient steps (default: 30)")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--length", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--mapped", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.length or arguments.mapped:
+        print(json.dumps(train(arguments)))
+        return
+
+    updates = ("--updates", str(arguments.updates))
+    lengths = {length: in_a_process("--length", str(length), *updates) for length in LENGTHS}
+    rows = [compared("peak memory of training by episode length", lengths, "steps per episode")]
+    mapped: dict[int, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for steps in MAPPED:
+            place = Path(folder) / str(steps)
+            write(place, steps)
+            mapped[steps] = in_a_process("--mapped", str(place), *updates)
+    rows.append(compared("peak memory of training by size of mapped data", mapped, "steps"))
+    fit, data = mapped[MAPPED[-1]], mapped[MAPPED[-1]]["data"]
+    rows[-1]["detail"] += f"; {data:,.0f} MB of data, fitted in {fit['seconds']:.0f} s"
+    for row in rows:
+        print(f"{row['name']}: {row['value']:.2f} times ({row['detail']}; target {row['target']})")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
