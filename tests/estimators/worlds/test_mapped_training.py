@@ -64,7 +64,7 @@ def test_training_from_files_and_from_memory_gives_the_same_world(kind, logs, ma
 def test_training_from_ids_is_the_same_too(tmp_path):
     logs = linear_logs(choices=3)
     mapped = save_packed(logs, tmp_path / "packed")
-    assert bits(fit("vlbm", logs).worlds) == bits(fit("vlbm", mapped).worlds)
+    assert bits(fit("ff", logs).worlds) == bits(fit("ff", mapped).worlds)
 
 
 def test_a_run_from_files_is_resumed_to_the_bit_from_files_or_from_memory(logs, mapped, tmp_path):
