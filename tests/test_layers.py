@@ -15,7 +15,7 @@ ROOMS = (
     ("version", "errors", "places"),
     ("episodes",),
     ("selection",),
-    ("storage", "progress", "compilation"),
+    ("storage", "progress", "compilation", "devices"),
     ("sources", "inspection"),
     ("policies",),
     ("scaling", "distributions"),
