@@ -101,7 +101,7 @@ def main() -> None:
                 )
 
         write(path, arguments.steps)
-        fields = {"reading its fields with h5py": read_fields}
+        fields: dict[str, Callable[[Path], None]] = {"reading its fields with h5py": read_fields}
         compare("plain", arguments.steps, {"reading its bytes": read_bytes, **fields}, True)
         compare("plain", arguments.steps, {"passing its bytes through a buffer": look_at_bytes}, False)
         # Packing takes long, and fewer steps say as much.

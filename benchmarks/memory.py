@@ -121,7 +121,9 @@ def in_a_process(*arguments: str) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{' '.join(command)}\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    figures = json.loads(done.stdout.splitlines()[-1])
+    print(f"{' '.join(arguments)}: {figures['peak']:.0f} MB", file=sys.stderr, flush=True)
+    return figures
 
 
 def compared(name: str, found: dict[int, dict[str, Any]], what: str) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def minimise(
     def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], model: Model, optimiser_state: Any):
         data, key, begin, end = fixed
         inputs = (data, key)
-        terms = eqx.filter_eval_shape(lambda: evaluate(model, now(0, inputs)[0], key)).terms
+        terms = eqx.filter_eval_shape(lambda: evaluate(model, *now(0, inputs))).terms
         carry = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))
         arrays, static = eqx.partition(carry, eqx.is_array)
 
