@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import tempfile
+from pathlib import Path
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 
@@ -18,7 +21,10 @@ from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.estimators.worlds.presets import PRESETS
 from vlbm.policies.base import TracedPolicy
 from vlbm.rollout import rollout
+from vlbm.sources.packed import save_packed
 from walks import walks
+
+TRAINING = {"batch": 64, "steps": 8, "validate_every": 4, "models": 1}
 
 
 class Push(TracedPolicy):
@@ -38,35 +44,44 @@ class Push(TracedPolicy):
         raise NotImplementedError
 
 
-def main() -> None:
-    logs = walks(40, 12)
-    common = {"batch": 64, "steps": 8, "validate_every": 4, "models": 1}
-    network = {"units": 8, "latents": 3, "head_units": (8,), "window": 4, "sampling": "none"}
-    estimators = {
-        "batch normalisation": VLBM(**{**PRESETS["paper"], **common, **network}),
-        "ff": FeedForward(**common, units=(8,)),
-    }
+def losses(evaluator) -> list[float]:
+    return [entry["loss"] for entry in evaluator.histories[0].entries]
+
+
+def branching(logs) -> dict[str, list[float]]:
+    network = {"units": 8, "latents": 3, "head_units": (8,), "window": 4}
+    settings = VLBM(**{**PRESETS["paper"], **TRAINING, **network})
+    return {"branching": losses(settings.fit(logs, seed=0))}
+
+
+def feed_forward(logs) -> dict[str, object]:
+    settings = FeedForward(**TRAINING, units=(8,))
+    evaluator = settings.fit(logs, seed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        mapped = settings.fit(save_packed(logs, Path(folder) / "packed"), seed=0)
     policies = {"left": Push(jnp.asarray(-1.0)), "right": Push(jnp.asarray(1.0))}
-    out = {"devices": len(jax.devices()), "parts": parts_for(64), "losses": {}, "imagined": {}}
+    start, key = logs.initial_observations()[:8] + np.arange(8, dtype=np.float32)[:, None], jax.random.key(3)
+    world = evaluator.worlds[0]
+    imagined = rollout(world, policies, start=start, episodes=8, horizon=7, key=key)
+    run = unrolling.TracedRun(world, policies, start=start, episodes=8, actions="sample", key=key)
+    return {
+        "ff": losses(evaluator),
+        "mapped": losses(mapped),
+        "imagined": [episodes.observation.tolist() for episodes in imagined.values()],
+        "sampled": run.advance(0, 3).action.tolist(),
+        "used": len(run.observation.sharding.device_set),
+    }
+
+
+def main(work: str) -> None:
+    logs = walks(40, 12)
+    out: dict[str, object] = {"devices": len(jax.devices()), "parts": parts_for(64)}
     for parts in (1, 2):
         fitting.parts_for = unrolling.parts_for = lambda batch, smallest=1, parts=parts: parts
-        for name, estimator in estimators.items():
-            evaluator = estimator.fit(logs, seed=0)
-            losses = [entry["loss"] for entry in evaluator.histories[0].entries]
-            out["losses"].setdefault(name, []).append(losses)
-        start, key = logs.initial_observations()[:8] + np.arange(8)[:, None], jax.random.key(3)
-        imagined = rollout(
-            evaluator.worlds[0], policies, start=start.astype(np.float32), episodes=8, horizon=7, key=key
-        )
-        out["imagined"].setdefault("mean", []).append(
-            [episodes.observation.tolist() for episodes in imagined.values()]
-        )
-        run = unrolling.TracedRun(
-            evaluator.worlds[0], policies, start=start, episodes=8, actions="sample", key=key
-        )
-        out["imagined"].setdefault("sample", []).append(run.advance(0, 3).action.tolist())
-        out["imagined"].setdefault("devices", []).append(len(run.observation.sharding.device_set))
+        found = branching(logs) if work == "branching" else feed_forward(logs)
+        for name, value in found.items():
+            out.setdefault(name, []).append(value)
     print(json.dumps(out))
 
 
-main()
+main(sys.argv[1])

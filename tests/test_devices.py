@@ -20,12 +20,11 @@ from vlbm.errors import InputError
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def both() -> dict[str, Any]:
+def whole_and_split(work: str) -> dict[str, Any]:
     """The same work done whole and split over two devices."""
     environment = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
     done = subprocess.run(
-        [sys.executable, HERE / "split_work.py"],
+        [sys.executable, HERE / "split_work.py", work],
         env={**environment, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
         capture_output=True,
         text=True,
@@ -35,27 +34,43 @@ def both() -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
+def both() -> dict[str, Any]:
+    return whole_and_split("feed forward")
+
+
 def test_there_are_as_many_devices_as_asked_for_and_a_batch_is_split_over_them(both):
     assert (both["devices"], both["parts"]) == (2, 2)
-    assert both["imagined"]["devices"] == [1, 2]
+    assert both["used"] == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["batch normalisation", "ff"])
-def test_a_split_training_has_the_losses_of_a_whole_one(both, name):
-    whole, parts = both["losses"][name]
+def check_losses(whole: list[float], parts: list[float]) -> None:
     assert whole == pytest.approx(parts, rel=1e-3)
     assert whole[0] != whole[1]
 
 
+def test_a_split_training_has_the_losses_of_a_whole_one(both):
+    check_losses(*both["ff"])
+
+
+@pytest.mark.slow
+def test_so_does_one_with_batch_normalisation():
+    check_losses(*whole_and_split("branching")["branching"])
+
+
+def test_mapped_data_give_the_losses_of_data_in_memory(both):
+    assert both["mapped"] == both["ff"]
+
+
 def test_split_imagined_episodes_keep_their_order_and_their_values(both):
-    whole, parts = (np.array(values) for values in both["imagined"]["mean"])
+    whole, parts = (np.array(values) for values in both["imagined"])
     # Weights differ by rounding; episodes that changed places would differ by whole steps.
     np.testing.assert_allclose(whole, parts, atol=0.05)
     assert np.ptp(whole[0].reshape(8, -1, 2)[:, 0, 0]) > 6
 
 
 def test_devices_do_not_share_their_luck(both):
-    action = np.array(both["imagined"]["sample"][1])  # [steps, policies, episodes, 1]
+    action = np.array(both["sampled"][1])  # [steps, policies, episodes, 1]
     first, second = np.split(action[:, 0], 2, axis=1)
     assert not np.isclose(first, second).any()
     # Policies do: they differ by what they do alone.
