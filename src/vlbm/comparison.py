@@ -91,7 +91,7 @@ class Comparison:
     def seconds(self, method: str) -> float:
         """What one seed took by the clock, on average."""
         found = (estimates.seconds for estimates in self.estimates[method])
-        return float(np.mean([seconds["fit"] + seconds["evaluate"] for seconds in found]))
+        return float(np.mean([times.get("fit", 0.0) + times.get("evaluate", 0.0) for times in found]))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -54,7 +54,9 @@ def fit(kind: str, episodes, **options):
     return estimator.fit(episodes, seed=3, **options)
 
 
-@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if "vlbm" in kind else []) for kind in SMALL]
+)
 def test_training_from_files_and_from_memory_gives_the_same_world(kind, logs, mapped):
     one, other = fit(kind, logs), fit(kind, mapped)
     assert one.histories[0].entries == other.histories[0].entries
@@ -67,6 +69,7 @@ def test_training_from_ids_is_the_same_too(tmp_path):
     assert bits(fit("ff", logs).worlds) == bits(fit("ff", mapped).worlds)
 
 
+@pytest.mark.slow
 def test_a_run_from_files_is_resumed_to_the_bit_from_files_or_from_memory(logs, mapped, tmp_path):
     whole = fit("vlbm", mapped)
     for index, (before, after) in enumerate(((mapped, mapped), (mapped, logs), (logs, mapped))):

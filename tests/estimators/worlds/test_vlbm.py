@@ -177,6 +177,7 @@ def test_an_estimate_does_not_depend_on_the_policies_beside_it(fitted, imagined)
         np.testing.assert_allclose(alone, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_fit_equals_the_uninterrupted_one_to_the_bit(fitted, interrupted, episodes, imagined):
     _, folder = interrupted
     resumed = SETTINGS.fit(episodes, seed=0, directory=folder, resume=True)
