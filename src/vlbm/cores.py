@@ -11,9 +11,9 @@ from vlbm.errors import InputError
 def use_cores(count: int | None = None) -> None:
     """Make a JAX device of every core, so that training and roll-outs are split over all of them.
 
-    Call it before JAX computes anything: afterwards its devices are settled. The command line does. Without
-    it, or after that, JAX's own threads share the work, which they do less well. `VLBM_CORES` or `count`
-    give another number. Results depend on the number: sums are rounded in another order, and each device's
+    Call it before JAX computes anything: afterwards its devices are settled. The command line does where
+    `VLBM_CORES` is set. Without it JAX's own threads share the work; which is faster depends on the sizes
+    (docs/performance.md). `count` or `VLBM_CORES` give the number. Results depend on the number: sums are rounded in another order, and each device's
     imagined episodes have their own luck.
     """
     if "JAX_NUM_CPU_DEVICES" in os.environ and count is None:
