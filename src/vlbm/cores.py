@@ -13,8 +13,8 @@ def use_cores(count: int | None = None) -> None:
 
     Call it before JAX computes anything: afterwards its devices are settled. The command line does where
     `VLBM_CORES` is set. Without it JAX's own threads share the work; which is faster depends on the sizes
-    (docs/performance.md). `count` or `VLBM_CORES` give the number. Results depend on the number: sums are rounded in another order, and each device's
-    imagined episodes have their own luck.
+    (docs/performance.md). `count` or `VLBM_CORES` give the number. Results depend on it: sums are rounded in
+    another order, and each device's imagined episodes have their own luck.
     """
     if "JAX_NUM_CPU_DEVICES" in os.environ and count is None:
         return
