@@ -18,6 +18,8 @@ from vlbm.windows import Window
 
 SMALL = {"branches": 3, "latents": 4, "units": 8, "head_units": (12, 6)}
 
+pytestmark = pytest.mark.slow  # two frameworks compile and compute
+
 
 def stirred(world):
     """Every array moved a little, so that none is a zero or a one that hides where it belongs."""

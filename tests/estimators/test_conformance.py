@@ -152,7 +152,7 @@ LONG = (
     "vpm, horizon",
 )
 LONG_PAIRS = {(case, name) for case in ("fqe", "dr", "dice", "vpm") for name in ("chain", "cliff")}
-LONG_PAIRS |= {("dr", "linear"), ("fqe", "linear")}
+LONG_PAIRS |= {("dr", "graph"), ("dr", "linear"), ("fqe", "linear")}
 # These share a base with others that are asked everything; their values alone are checked at every change.
 ALIKE = ("dr", "vpm")
 EACH = [pytest.param(case, marks=[pytest.mark.slow] if case in (*LONG, *ALIKE) else []) for case in CASES]
