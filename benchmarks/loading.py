@@ -11,7 +11,6 @@ fields, because unpacking takes far longer than reading.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from telling import tell_rows
 
 from vlbm.sources import load
 
@@ -107,10 +107,7 @@ def main() -> None:
         # Packing takes long, and fewer steps say as much.
         write(path, arguments.steps // 10, compression="gzip", compression_opts=1)
         compare("packed", arguments.steps // 10, fields, True)
-    for row in rows:
-        print(f"{row['name']}: {row['value']:.2f} times ({row['detail']}; target {row['target']})")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    tell_rows(rows, arguments.json)
 
 
 if __name__ == "__main__":

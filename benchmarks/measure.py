@@ -16,17 +16,6 @@ from vlbm.episodes import Episodes
 PEAK_SIZE = 1536
 
 
-def best_time(call: Callable[[], Any], *, repeats: int = 5) -> float:
-    """Seconds of the fastest of several calls, after one that compiles."""
-    jax.block_until_ready(call())
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - began)
-    return min(times)
-
-
 @cache
 def _squares() -> tuple[Any, list[Any]]:
     product = jax.jit(lambda left, right: left @ right)

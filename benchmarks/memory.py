@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from telling import tell_rows
 
 STEPS = 400_000  # of data that are loaded
 LENGTHS = (1_000, 10_000, 20_000)
@@ -169,10 +170,7 @@ def main() -> None:
     rows.append(compared("peak memory of training by size of mapped data", mapped, "steps"))
     fit, data = mapped[MAPPED[-1]], mapped[MAPPED[-1]]["data"]
     rows[-1]["detail"] += f"; {data:,.0f} MB of data, fitted in {fit['seconds']:.0f} s"
-    for row in rows:
-        print(f"{row['name']}: {row['value']:.2f} times ({row['detail']}; target {row['target']})")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    tell_rows(rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -15,6 +16,14 @@ def say(text: str) -> None:
 def tell(figures: dict[str, Any]) -> None:
     """Numbers by name; a text instead of a number says why there is none."""
     print(json.dumps(figures), flush=True)
+
+
+def tell_rows(rows: list[dict[str, Any]], path: Path | None) -> None:
+    """Figures with goals of their own, a line each, and all of them as JSON where a file is given."""
+    for row in rows:
+        print(f"{row['name']}: {row['value']:.2f} {row['unit']} ({row['detail']}; target {row['target']})")
+    if path:
+        path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
 def told(output: str) -> dict[str, Any]:

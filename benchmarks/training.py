@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from telling import tell_rows
+
 AUTHORS_SECONDS = 71.0  # one iteration of the paper's shape in the authors' TensorFlow code, two such cores
 STRETCHES = 8
 
@@ -58,10 +60,7 @@ def main() -> None:
             f"{figures['share']:.2f} of the peak",
         }
     )
-    for row in rows:
-        print(f"{row['name']}: {row['value']:.2f} {row['unit']} ({row['target']}); {row['detail']}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    tell_rows(rows, arguments.json)
 
 
 def on_cores(count: int, preset: str) -> dict[str, float]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -31,8 +33,8 @@ class Trace(NamedTuple):
     ended: Bool[Any, "steps policies episodes"]
 
 
-class TracedRun:
-    """Policies written in JAX, inside the compiled loop; every device imagines a lot of their episodes."""
+class Run(ABC):
+    """Policies on their way through a world, from the first observations on."""
 
     def __init__(
         self,
@@ -44,44 +46,49 @@ class TracedRun:
         actions: Actions,
         key: PRNGKeyArray,
     ):
-        crowd = Crowd.of([policy for policy in policies.values() if isinstance(policy, TracedPolicy)])
-        self.lots = parts_for(episodes, smallest=-(-SMALLEST_LOT // len(policies)))
-        begin_key, step_key = jax.random.split(key)
-        self.world, self.crowd, begin_key, self.key = placed((world, crowd, begin_key, step_key), self.lots)
-        self.actions: Actions = actions
+        self.policies, self.actions = policies, actions
+        self.lots = self._lots(episodes)
+        self.world, (begin_key, self.key) = placed((world, jax.random.split(key)), self.lots)
         shares = (len(policies), episodes // self.lots)
-        self.state, self.observation = _begin(
-            self.world, _in_lots(start, self.lots), begin_key, shares, self.lots
-        )
+        start_in_lots = None if start is None else _in_lots(start, self.lots)
+        self.state, self.observation = _begin(self.world, start_in_lots, begin_key, shares, self.lots)
         self.first = _joined(self.observation)
+
+    def _lots(self, episodes: int) -> int:
+        """Into how many lots the episodes go, each for a device of its own."""
+        return 1
+
+    @abstractmethod
+    def advance(self, begin: int, steps: int) -> Trace:
+        """The next steps, of which `begin` is the first."""
+
+
+class TracedRun(Run):
+    """Policies written in JAX, inside the compiled loop; every device imagines a lot of their episodes."""
+
+    def _lots(self, episodes: int) -> int:
+        return parts_for(episodes, smallest=-(-SMALLEST_LOT // len(self.policies)))
+
+    @cached_property
+    def _crowd(self) -> Crowd:
+        traced = [policy for policy in self.policies.values() if isinstance(policy, TracedPolicy)]
+        return placed(Crowd.of(traced), self.lots)
 
     def advance(self, begin: int, steps: int) -> Trace:
         # Always a whole chunk, so that there is one program; what is beyond the horizon is cut off.
         time = jnp.asarray(begin)
         self.state, self.observation, trace = _compiled_stretch(
-            self.world, self.crowd, self.state, self.observation, time, self.key, self.actions, self.lots
+            self.world, self._crowd, self.state, self.observation, time, self.key, self.actions, self.lots
         )
         return Trace(*(_joined(part, axis=2)[:steps] for part in trace))
 
 
-class HostRun:
+class HostRun(Run):
     """Policies outside JAX: one call per policy and step with all its episodes, then one world step."""
 
-    def __init__(
-        self,
-        world: World,
-        policies: Mapping[str, Policy],
-        *,
-        start: Float[np.ndarray, "episodes obs"] | None,
-        episodes: int,
-        actions: Actions,
-        key: PRNGKeyArray,
-    ):
-        begin_key, self.key = jax.random.split(key)
-        self.world, self.policies, self.actions = world, policies, actions
-        state, observation = _begin(world, _in_lots(start, 1), begin_key, (len(policies), episodes), 1)
-        self.state, self.observation = jax.tree.map(lambda leaf: leaf[0], (state, observation))
-        self.first = np.asarray(self.observation)
+    def __init__(self, world: World, policies: Mapping[str, Policy], **options: Any):
+        super().__init__(world, policies, **options)
+        self.state, self.observation = jax.tree.map(lambda lot: lot[0], (self.state, self.observation))
 
     def advance(self, begin: int, steps: int) -> Trace:
         taken = []
@@ -173,9 +180,7 @@ def _keys(key: PRNGKeyArray, time: Array) -> tuple[PRNGKeyArray, PRNGKeyArray, P
     return action_key, world_key, ending_key
 
 
-def _in_lots(start: Float[np.ndarray, "episodes obs"] | None, lots: int) -> Array | None:
-    if start is None:
-        return None
+def _in_lots(start: Float[np.ndarray, "episodes obs"], lots: int) -> Float[Array, "lots episodes obs"]:
     return jnp.asarray(start, jnp.float32).reshape(lots, -1, start.shape[-1])
 
 
