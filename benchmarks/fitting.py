@@ -23,6 +23,11 @@ class Watch(Progress):
     def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
         yield lambda done, terms: self.moments.append((done, clock()))
 
+    def rate(self) -> float:
+        """Steps a second after the first stretch."""
+        (before, early), (after, late) = self.moments[0], self.moments[-1]
+        return (after - before) / (late - early)
+
 
 def step_seconds(settings: VLBM, *, steps: int = 40) -> float:
     """Of the fastest stretch, on data of HalfCheetah's sizes; the first compiles, the last validates."""

@@ -2,8 +2,8 @@
 
     python benchmarks/training.py --json training.json
 
-Every count of cores is a process of its own, bound to that many. Within it a large product is timed between
-stretches of training, so that both meet the same machine; the share is the median over the stretches.
+Every count of cores is a process of its own, bound to that many. Within it a large product is timed before and
+after every round of training, so that both meet the same machine; the share is the median over the rounds.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import os
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fitting import Watch
 from telling import tell_rows
 
 AUTHORS_SECONDS = 71.0  # one iteration of the paper's shape in the authors' TensorFlow code, two such cores
-STRETCHES = 8
+STRETCHES = 6  # of steps in a round, the first of which is not counted
+ROUNDS = 7
 
 
 def main() -> None:
@@ -77,59 +78,55 @@ def measure_step(preset: str) -> dict[str, float]:
     import jax
     from measure import peak_time, products, smooth_logs
 
-    from vlbm.devices import parts_for
     from vlbm.estimators.worlds.presets import PRESETS
+    from vlbm.estimators.worlds.settings import Lesson
     from vlbm.estimators.worlds.vlbm import VLBM
-    from vlbm.progress import Progress
     from vlbm.training import STRIDE, minimise
     from vlbm.windows import WindowSource
+    from vlbm.workplaces import side_by_side
 
     length = 1000
-    whole = PRESETS[preset].get("window", 5) is None
-    stretch = 1 if whole else STRIDE
-    changes: dict[str, Any] = {"steps": stretch * (STRETCHES + 1), "validate_every": stretch, "warm_up": 0}
-    settings = VLBM(**{**PRESETS[preset], **changes})
+    settings = VLBM(**PRESETS[preset])
+    # Whole episodes take seconds a step, and one of them fills the memory of a stretch.
+    stretch = 1 if settings.window is None else STRIDE
+    changes: dict[str, Any] = {"steps": stretch * STRETCHES, "validate_every": stretch * STRETCHES, "warm_up": 0}
+    settings = replace(settings, **changes)
     logs = smooth_logs(episodes=64, length=length)
     source = WindowSource.of(logs)
     world = settings.make_world(logs, key=jax.random.key(0))
-    seconds: list[float] = []
-    peaks: list[float] = []
+    lesson = Lesson(settings, length)
+    # Models train side by side, as in a fit; each core needs one to be busy.
+    models = min(settings.models, len(jax.devices()))
 
-    class Watch(Progress):
-        """Times every stretch of training, and a large product after it."""
+    def round_of_steps() -> float:
+        """Seconds per step, whichever model made it."""
+        watches = [Watch() for _ in range(models)]
 
-        @contextmanager
-        def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Any]:
-            began = time.perf_counter()
+        def train(watch: Watch, place: Any) -> None:
+            minimise(
+                lesson,
+                world,
+                source,
+                schedule=settings.schedule,
+                validate=lambda model: 0.0,
+                key=jax.random.key(1),
+                place=place,
+                progress=watch,
+            )
 
-            def report(done: int, terms: Any) -> None:
-                nonlocal began
-                seconds.append((time.perf_counter() - began) / stretch)
-                peaks.append(peak_time())
-                began = time.perf_counter()
-
-            yield report
-
-    def loss(model: Any, source: Any, key: Any) -> Any:
-        return settings.loss(model, source, steps=length, key=key)
+        side_by_side([partial(train, watch) for watch in watches], batch=settings.batch)
+        return 1.0 / sum(watch.rate() for watch in watches)
 
     peak_time()
-    minimise(
-        loss,
-        world,
-        source,
-        schedule=settings.schedule,
-        validate=lambda model: 0.0,
-        key=jax.random.key(1),
-        parts=parts_for(settings.batch),
-        progress=Watch(),
-    )
+    round_of_steps()  # compiles
+    pairs = []
+    for _ in range(1 if settings.window is None else ROUNDS):
+        before, seconds = peak_time(), round_of_steps()
+        pairs.append((seconds, min(before, peak_time())))
     arrays, static = eqx.partition(world, eqx.is_inexact_array)
     operations = products(
-        jax.grad(lambda arrays: loss(eqx.combine(arrays, static), source, jax.random.key(0)).loss), arrays
+        jax.grad(lambda arrays: lesson(eqx.combine(arrays, static), source, jax.random.key(0)).loss), arrays
     )
-    # The first stretch compiles.
-    pairs = list(zip(seconds[1:], peaks[1:], strict=True))
     return {
         "seconds": statistics.median(step for step, _ in pairs),
         "rate": operations / statistics.median(step for step, _ in pairs),

@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import vlbm.estimators.worlds.settings as fitting
-from vlbm import VLBM, unrolling
+from vlbm import VLBM, unrolling, workplaces
 from vlbm.devices import parts_for
 from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.estimators.worlds.presets import PRESETS
@@ -57,6 +56,7 @@ def branching(logs) -> dict[str, list[float]]:
 def feed_forward(logs) -> dict[str, object]:
     settings = FeedForward(**TRAINING, units=(8,))
     evaluator = settings.fit(logs, seed=0)
+    several = FeedForward(**{**TRAINING, "models": 3}, units=(8,)).fit(logs, seed=0)
     with tempfile.TemporaryDirectory() as folder:
         mapped = settings.fit(save_packed(logs, Path(folder) / "packed"), seed=0)
     policies = {"left": Push(jnp.asarray(-1.0)), "right": Push(jnp.asarray(1.0))}
@@ -69,15 +69,17 @@ def feed_forward(logs) -> dict[str, object]:
         "mapped": losses(mapped),
         "imagined": [episodes.observation.tolist() for episodes in imagined.values()],
         "sampled": run.advance(0, 3).action.tolist(),
+        "several": [history.entries for history in several.histories],
         "used": len(run.observation.sharding.device_set),
     }
 
 
 def main(work: str) -> None:
-    logs = walks(40, 12)
+    logs, devices = walks(40, 12), jax.local_devices()
     out: dict[str, object] = {"devices": len(jax.devices()), "parts": parts_for(64)}
     for parts in (1, 2):
-        fitting.parts_for = unrolling.parts_for = lambda batch, smallest=1, parts=parts: parts
+        workplaces.parts_for = unrolling.parts_for = lambda batch, smallest=1, parts=parts: parts
+        workplaces.jax.local_devices = lambda parts=parts: devices[:parts]
         found = branching(logs) if work == "branching" else feed_forward(logs)
         for name, value in found.items():
             out.setdefault(name, []).append(value)

@@ -58,6 +58,12 @@ def test_so_does_one_with_batch_normalisation():
     check_losses(*whole_and_split("branching")["branching"])
 
 
+def test_models_trained_side_by_side_are_those_trained_one_after_another(both):
+    one_by_one, side_by_side = both["several"]
+    assert len(one_by_one) == 3
+    assert one_by_one == side_by_side
+
+
 def test_mapped_data_give_the_losses_of_data_in_memory(both):
     assert both["mapped"] == both["ff"]
 

@@ -22,7 +22,7 @@ ROOMS = (
     ("scaling", "distributions"),
     ("networks", "drawing"),
     ("recurrence", "windows"),
-    ("feeding",),
+    ("feeding", "workplaces"),
     ("training",),
     ("models",),
     ("unrolling",),

@@ -255,8 +255,10 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_a_usable_model(monkeypat
 
         return call
 
+    training._advancing.cache_clear()
     monkeypatch.setattr(training.eqx, "filter_jit", interrupted)
     point, history = descend()
+    training._advancing.cache_clear()
     assert history.interrupted
     assert point.visits == 10
     assert np.isfinite(point.weight).all()

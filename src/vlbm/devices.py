@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Array, PRNGKeyArray
 
 AXIS = "batch"
@@ -69,24 +70,35 @@ def lot_key(key: PRNGKeyArray) -> PRNGKeyArray:
     return key if _parts.get() == 1 else jax.random.fold_in(key, jax.lax.axis_index(AXIS))
 
 
-def placed(tree: Any, parts: int) -> Any:
-    """Every array on all of the devices, so that no call has to bring it there."""
-    if parts == 1:
+def over_devices(parts: int) -> Sharding | None:
+    """The same on so many devices; one needs no arrangement."""
+    return NamedSharding(_mesh(parts), WHOLE) if parts > 1 else None
+
+
+def placed(tree: Any, where: Sharding | None) -> Any:
+    """Every array there, so that no call has to bring it; None leaves them where they are."""
+    if where is None:
         return tree
-    whole = NamedSharding(_mesh(parts), WHOLE)
     return jax.tree.map(
-        lambda leaf: jax.device_put(leaf, whole) if isinstance(leaf, jax.Array) else leaf, tree
+        lambda leaf: jax.device_put(leaf, where) if isinstance(leaf, jax.Array) else leaf, tree
     )
 
 
 def gathered(tree: Any) -> Any:
-    """Every array on the first device alone: what follows is then computed once, not on every device."""
+    """Every array on one device alone: what follows is then computed once, not on every device."""
 
     def first(leaf: Any) -> Any:
         several = isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
-        return jax.device_put(leaf.addressable_data(0), jax.local_devices()[0]) if several else leaf
+        return leaf.addressable_data(0) if several else leaf
 
     return jax.tree.map(first, tree)
+
+
+def released(tree: Any) -> Any:
+    """Every array bound to no device: it can be used together with any other."""
+    return jax.tree.map(
+        lambda leaf: jax.device_put(np.asarray(leaf)) if isinstance(leaf, jax.Array) else leaf, tree
+    )
 
 
 def on_device(values: np.ndarray) -> Array:
@@ -109,7 +121,11 @@ def share(tree: Any, *, axis: int) -> Any:
 
 def everywhere(tree: Any) -> Any:
     """The sum over all devices."""
-    return tree if _parts.get() == 1 else jax.lax.psum(tree, AXIS)
+    if _parts.get() == 1:
+        return tree
+    # As one vector: devices meet once for every array they sum, and each time wait for the slowest.
+    flat, restore = ravel_pytree(tree)
+    return restore(jax.lax.psum(flat, AXIS))
 
 
 def _mesh(parts: int) -> Mesh:

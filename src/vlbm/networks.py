@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -45,6 +46,23 @@ def _affine_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Arra
 
 
 affine.defvjp(_affine_forward, _affine_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def repeated(values: Float[Array, "*shape"], count: int) -> Float[Array, "count *shape"]:
+    """The same values several times over; a product adds up their gradients, which reductions do slowly."""
+    return jnp.broadcast_to(values, (count, *values.shape))
+
+
+def _repeated_forward(values: Array, count: int) -> tuple[Array, None]:
+    return repeated(values, count), None
+
+
+def _repeated_backward(count: int, saved: None, cotangent: Array) -> tuple[Array]:
+    return ((jnp.ones((1, count)) @ cotangent.reshape(count, -1)).reshape(cotangent.shape[1:]),)
+
+
+repeated.defvjp(_repeated_forward, _repeated_backward)
 
 
 class Linear(eqx.Module):

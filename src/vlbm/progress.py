@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 Report = Callable[[int, dict[str, float] | None], None]
@@ -20,51 +20,35 @@ class Progress:
         """The same, with a heading for the next piece of work."""
         return self
 
+    @contextmanager
+    def together(self) -> Iterator[Progress]:
+        """Work at several tasks at once is reported to what this gives."""
+        yield self
+
 
 class TerminalProgress(Progress):
     """A bar with throughput, time left and the latest terms, drawn by rich on standard error."""
 
-    def __init__(self, title: str = "", console: Any = None):
+    def __init__(self, title: str = "", console: Any = None, bars: Any = None):
         from rich.console import Console
 
         self.title = title
         self.console = console or Console(stderr=True)
+        self._bars = bars  # of tasks that run at once
 
     def titled(self, title: str) -> Progress:
-        return TerminalProgress(title, self.console)
+        return TerminalProgress(title, self.console, self._bars)
+
+    @contextmanager
+    def together(self) -> Iterator[Progress]:
+        with _new_bars(self.console) as bars:
+            yield TerminalProgress(self.title, self.console, bars)
 
     @contextmanager
     def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            ProgressColumn,
-            SpinnerColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import Progress as Bars
-        from rich.text import Text
-
-        class Throughput(ProgressColumn):
-            def render(self, task: Any) -> Text:
-                speed = task.finished_speed or task.speed
-                return Text("" if speed is None else f"{speed:.1f}/s")
-
-        columns = (
-            SpinnerColumn(),
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            Throughput(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[loss]}", style="dim"),
-        )
-        with Bars(*columns, console=self.console, refresh_per_second=4) as bars:
-            task = bars.add_task(title or self.title, total=total, completed=done, loss="")
+        title = title or self.title
+        with _new_bars(self.console) if self._bars is None else nullcontext(self._bars) as bars:
+            task = bars.add_task(title, total=total, completed=done, loss="")
 
             def report(done: int, terms: dict[str, float] | None) -> None:
                 terms = terms or {}
@@ -75,8 +59,9 @@ class TerminalProgress(Progress):
                     first = {name: terms[name] for name in ("validation", "loss") if name in terms}
                     shown = {name: value for name, value in (first | terms).items() if value}
                     text = "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
+                    of = "" if self._bars is None else f"{title}, "
                     bars.console.print(
-                        f"step {done}: {text}",
+                        f"{of}step {done}: {text}",
                         style="dim",
                         highlight=False,
                         no_wrap=True,
@@ -84,6 +69,38 @@ class TerminalProgress(Progress):
                     )
 
             yield report
+
+
+def _new_bars(console: Any) -> Any:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Throughput(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:.1f}/s")
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        Throughput(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[loss]}", style="dim"),
+    )
+    return Progress(*columns, console=console, refresh_per_second=4)
 
 
 silent = Progress()

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -16,10 +17,11 @@ import optax
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
 from vlbm.compilation import keep_programs
-from vlbm.devices import everywhere, gathered, placed, split
+from vlbm.devices import everywhere, gathered, placed, released, split
 from vlbm.errors import TrainingDivergedError
 from vlbm.progress import Progress, silent
 from vlbm.storage import check_identity, load_tree, read_information, save_tree
+from vlbm.workplaces import Workplace
 
 Model = TypeVar("Model")
 
@@ -114,18 +116,19 @@ def minimise(
     checkpoint: Path | None = None,
     resume: bool = False,
     identity: dict[str, Any] | None = None,
-    parts: int = 1,
+    place: Workplace | None = None,
     progress: Progress = silent,
 ) -> tuple[Model, History]:
     """The model that validates best along the way, and how it came about.
 
     Step i draws everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one
-    bit for bit. `identity` says what a checkpoint belongs to; resuming another is refused. With several
-    `parts` as many devices take a share of every batch: `evaluate` must draw the whole batch, take its
-    `share` and divide by what is counted `everywhere`, so that the devices' losses add up to the loss.
-    Where data are a feed, `evaluate` is given what the feed has for that step alone.
+    bit for bit. `identity` says what a checkpoint belongs to; resuming another is refused. Where data are a
+    feed, `evaluate` is given what the feed has for that step alone. In a place with several parts as many
+    devices take a share of every batch: `evaluate` must draw the whole batch, take its `share` and divide by
+    what the whole counts, so that the devices' losses add up to the loss.
     """
     keep_programs()
+    place = place or Workplace()
     optimiser = schedule.optimiser()
     trained = eqx.filter(model, eqx.is_inexact_array)
     optimiser_state = jax.jit(optimiser.init)(trained)  # one program, not one for every array
@@ -139,17 +142,67 @@ def minimise(
         history, first = History(**saved["history"]), saved["step"]
 
     feed = data if isinstance(data, Feed) else None
+    advance = _advancing(evaluate, schedule, feed is not None, place.parts)
+
+    def save(step: int) -> None:
+        if checkpoint is not None:
+            information = {"identity": identity, "history": asdict(history), "step": step}
+            saved = gathered(Checkpoint(model, best, optimiser_state))
+            save_tree(checkpoint, saved, information=information)
+
+    fixed: dict[Any, Any] = {}  # data and key on every device that had a turn
+    began = time.monotonic() - history.seconds
+    done = first
+    with progress.task(total=schedule.steps, done=first) as report:
+        try:
+            while done < schedule.steps:
+                begin, validation = done, done - done % schedule.validate_every + schedule.validate_every
+                done = min(begin + STRIDE, validation, schedule.steps)
+                with place.turn() as where:
+                    if feed is not None:
+                        given = placed((feed.stretch(key, begin=begin, count=STRIDE), key), where)
+                    elif where in fixed:
+                        given = fixed[where]
+                    else:
+                        given = fixed[where] = placed((data, key), where)
+                    model, optimiser_state = placed((model, optimiser_state), where)
+                    bounds = jnp.asarray(begin), jnp.asarray(done)
+                    model, optimiser_state, terms = advance((*given, *bounds), model, optimiser_state)
+                    values = {name: float(term) for name, term in terms.items()}
+                    _check_finite(values, done, schedule)
+                    if done in (validation, schedule.steps):
+                        values["validation"] = float(validate(gathered(model)))
+                        if history.record(done, values):
+                            best = gathered(model)
+                        history.seconds = time.monotonic() - began
+                        save(done)
+                report(done, values)
+        except KeyboardInterrupt:
+            place.stop()
+            history.interrupted = True
+            if not history.entries:  # too early for any validation: what there is must do
+                best = gathered(model)
+    history.seconds = time.monotonic() - began
+    return released(best), history
+
+
+@lru_cache(maxsize=16)
+def _advancing(
+    evaluate: Callable[[Any, Any, PRNGKeyArray], Evaluated], schedule: Schedule, fed: bool, parts: int
+) -> Callable[..., Any]:
+    """The compiled stretch of steps: the same function for equal arguments, so that it is traced once."""
+    optimiser = schedule.optimiser()
 
     def now(place: Array | int, fixed: tuple[Any, PRNGKeyArray]) -> tuple[Any, PRNGKeyArray]:
         """What one step is given: of what a feed has brought, the part at that place."""
         data, key = fixed
-        return (data if feed is None else jax.tree.map(lambda leaf: leaf[place], data)), key
+        return (jax.tree.map(lambda leaf: leaf[place], data) if fed else data), key
 
     def step(index: Array, carry: tuple[Any, Any, Any], fixed: tuple[Any, PRNGKeyArray]):
         model, optimiser_state, _ = carry
         data, key = fixed
 
-        def loss(model: Model) -> tuple[Scalar, Evaluated]:
+        def loss(model: Any) -> tuple[Scalar, Evaluated]:
             evaluated = evaluate(model, data, jax.random.fold_in(key, index))
             return evaluated.loss, evaluated
 
@@ -163,7 +216,7 @@ def minimise(
     # Several steps per call: the working memory of a step is then claimed once, not at every step.
     # Nothing is donated: Ctrl-C comes while a call runs, and the model from before it is still needed.
     @eqx.filter_jit
-    def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], model: Model, optimiser_state: Any):
+    def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], model: Any, optimiser_state: Any):
         data, key, begin, end = fixed
         inputs = (data, key)
         terms = eqx.filter_eval_shape(lambda: evaluate(model, *now(0, inputs))).terms
@@ -179,41 +232,7 @@ def minimise(
 
         return eqx.combine(split(loop, parts)(begin, end, arrays, inputs), static)
 
-    def save(step: int) -> None:
-        if checkpoint is not None:
-            information = {"identity": identity, "history": asdict(history), "step": step}
-            saved = gathered(Checkpoint(model, best, optimiser_state))
-            save_tree(checkpoint, saved, information=information)
-
-    model, optimiser_state = placed((model, optimiser_state), parts)
-    host_key = key
-    data, key = placed((data, key), parts)
-    began = time.monotonic() - history.seconds
-    done = first
-    with progress.task(total=schedule.steps, done=first) as report:
-        try:
-            while done < schedule.steps:
-                begin, validation = done, done - done % schedule.validate_every + schedule.validate_every
-                done = min(begin + STRIDE, validation, schedule.steps)
-                bounds = jnp.asarray(begin), jnp.asarray(done)
-                if feed is not None:
-                    data = placed(feed.stretch(host_key, begin=begin, count=STRIDE), parts)
-                model, optimiser_state, terms = advance((data, key, *bounds), model, optimiser_state)
-                values = {name: float(term) for name, term in terms.items()}
-                _check_finite(values, done, schedule)
-                if done in (validation, schedule.steps):
-                    values["validation"] = float(validate(gathered(model)))
-                    if history.record(done, values):
-                        best = gathered(model)
-                    history.seconds = time.monotonic() - began
-                    save(done)
-                report(done, values)
-        except KeyboardInterrupt:
-            history.interrupted = True
-            if not history.entries:  # too early for any validation: what there is must do
-                best = gathered(model)
-    history.seconds = time.monotonic() - began
-    return best, history
+    return advance
 
 
 def _check_finite(terms: dict[str, float], step: int, schedule: Schedule) -> None:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from vlbm.devices import in_lots, lot_key, parts_for, placed
+from vlbm.devices import in_lots, lot_key, over_devices, parts_for, placed
 from vlbm.models.base import World
 from vlbm.policies.base import Policy, TracedPolicy
 from vlbm.policies.checks import check_actions
@@ -48,7 +48,7 @@ class Run(ABC):
     ):
         self.policies, self.actions = policies, actions
         self.lots = self._lots(episodes)
-        self.world, (begin_key, self.key) = placed((world, jax.random.split(key)), self.lots)
+        self.world, (begin_key, self.key) = placed((world, jax.random.split(key)), over_devices(self.lots))
         shares = (len(policies), episodes // self.lots)
         start_in_lots = None if start is None else _in_lots(start, self.lots)
         self.state, self.observation = _begin(self.world, start_in_lots, begin_key, shares, self.lots)
@@ -72,7 +72,7 @@ class TracedRun(Run):
     @cached_property
     def _crowd(self) -> Crowd:
         traced = [policy for policy in self.policies.values() if isinstance(policy, TracedPolicy)]
-        return placed(Crowd.of(traced), self.lots)
+        return placed(Crowd.of(traced), over_devices(self.lots))
 
     def advance(self, begin: int, steps: int) -> Trace:
         # Always a whole chunk, so that there is one program; what is beyond the horizon is cut off.

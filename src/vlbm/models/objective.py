@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Scalar
 
-from vlbm.devices import everywhere, share
+from vlbm.devices import share
 from vlbm.models.branching import BranchingModel
 from vlbm.models.latent import Decoder, Emission, Encoder, Posterior
+from vlbm.networks import repeated
 from vlbm.windows import Window
 
 AlignmentKind = Literal["pairwise", "mse", "none"]
@@ -89,9 +90,9 @@ def objective(
     """The terms on a batch of windows, and the model with its running averages moved on."""
     # Drawn for the whole batch, whatever part of it is this device's.
     noise = share(_noise(model, window, weighting, key=key), axis=2)
+    steps = jnp.maximum(window.valid.sum(), 1)
     window = share(window, axis=1)
     branch, mixed, moved = _forward(model, window, weighting, noise=noise)
-    steps = jnp.maximum(everywhere(window.valid.sum()), 1)
     observation, reward, ended = _targets(model, window)
     mixture = jnp.zeros(())
     ending = branch.ending.sum() / steps
@@ -160,8 +161,15 @@ def _forward(
         return encoder.infer(observation, action, first=first, noise=noise), moved
 
     posterior, moved_encoder = eqx.filter_vmap(infer)(model.encoder, posterior_noise)
+    axes: Any = Posterior(*(eqx.if_array(0),) * 3)  # type: ignore[arg-type]
     if model.shared_encoder:
         posterior = jax.tree.map(lambda leaf: leaf[0], posterior)
+        # Latents are multiplied once for all branches; the rest is only compared with what branches say.
+        posterior = posterior._replace(
+            hidden=repeated(posterior.hidden, model.branches),
+            distribution=jax.tree.map(lambda leaf: repeated(leaf, model.branches), posterior.distribution),
+        )
+        axes = axes._replace(latent=None)
 
     def decode(decoder: Decoder, posterior: Posterior, noise: Array | None):
         hidden = decoder.recur(posterior.latent[:-1], action)
@@ -194,10 +202,9 @@ def _forward(
         )
         return terms, predicted, moved
 
-    axes = (eqx.if_array(0), None if model.shared_encoder else eqx.if_array(0), eqx.if_array(0))
-    terms, predicted, moved_decoder = eqx.filter_vmap(decode, in_axes=axes)(
-        model.decoder, posterior, branch_noise
-    )
+    terms, predicted, moved_decoder = eqx.filter_vmap(
+        decode, in_axes=(eqx.if_array(0), axes, eqx.if_array(0))
+    )(model.decoder, posterior, branch_noise)
     mixed = None if weighting.mixture == "none" else predicted.mixed(model.weight)
     return terms, mixed, replace(model, encoder=moved_encoder, decoder=moved_decoder)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,6 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from vlbm.devices import parts_for
 from vlbm.drawing import Drawn, Source
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
@@ -26,6 +26,7 @@ from vlbm.scaling import Scaler
 from vlbm.selection import Selection
 from vlbm.training import Evaluated, History, Schedule, minimise
 from vlbm.windows import Window, WindowSource
+from vlbm.workplaces import Workplace, side_by_side
 
 
 class WorldSettings(Estimator[WorldEvaluator]):
@@ -89,37 +90,37 @@ class WorldSettings(Estimator[WorldEvaluator]):
         """Train as many worlds as asked for, each from its own seed and with its own held-out episodes."""
         check_enough(episodes)
         log = Selection.of(episodes)
-        worlds, histories, notes = [], [], list(episodes.notes)
         settings: Any = self  # a dataclass, as every subclass is
         identity = {"settings": plain(asdict(settings)), "data": episodes.fingerprint(), "seed": run.seed}
-        for index in range(self.models):
+
+        def train(index: int, place: Workplace) -> tuple[Any, History]:
             training, held_out = log.split(self.held_out, seed=run.seed + index)
             title = "training" if self.models == 1 else f"training {index + 1}/{self.models}"
-            world, history = self.train_world(
+            return self.train_world(
                 training,
                 held_out,
                 key=jax.random.fold_in(jax.random.key(run.seed), index),
                 checkpoint=run.directory and run.directory / f"checkpoint_{index}.safetensors",
                 resume=run.resume,
                 identity={**identity, "model": index},
-                progress=run.progress.titled(title),
+                place=place,
+                progress=progress.titled(title),
             )
-            worlds.append(world)
-            histories.append(history)
-            if history.interrupted:
-                notes.append(
-                    f"training was interrupted; the best model so far is used (model {index + 1} of "
-                    f"{self.models}, step {history.best_step} of {self.steps})"
-                )
-                break
+
+        with run.progress.together() as progress:
+            trained = side_by_side([partial(train, index) for index in range(self.models)], batch=self.batch)
+        # An interruption stops all: a model that was never validated counts only if there is no other.
+        kept = [pair for pair in trained if pair[1].entries] or trained[:1]
+        worlds, histories = zip(*kept, strict=True)
+        notes = [*episodes.notes, *_interruptions(histories, self.models, self.steps)]
         return WorldEvaluator(
             settings=self,
-            worlds=tuple(worlds),
+            worlds=worlds,
             initial=episodes.initial_observations(),
             horizon=int(episodes.length.max()),
             seed=run.seed,
             data=described(episodes),
-            histories=tuple(histories),
+            histories=histories,
             notes=tuple(notes),
         )
 
@@ -132,12 +133,12 @@ class WorldSettings(Estimator[WorldEvaluator]):
         checkpoint: Path | None,
         resume: bool,
         identity: dict[str, Any],
+        place: Workplace,
         progress: Progress,
     ) -> tuple[Any, History]:
         """One world, the best of its course by open-loop error on the episodes held out."""
         world_key, step_key = jax.random.split(key)
         longest = int(training.length.max())
-        evaluate: Callable[[World, Any, PRNGKeyArray], Evaluated]
         data: WindowSource | WindowFeed
         # Mapped data may be larger than memory: they stay on disk, and windows come to the device.
         if training.mapped:
@@ -146,17 +147,10 @@ class WorldSettings(Estimator[WorldEvaluator]):
                 lambda layout, key: self.draw(layout, steps=longest, key=key),
                 steps=self.window_steps(longest),
             )
-
-            def evaluate(model: World, window: Window, key: PRNGKeyArray) -> Evaluated:
-                return self.loss_on(model, window, key=key)
         else:
             data = WindowSource.of(training.gathered())
-
-            def evaluate(model: World, source: WindowSource, key: PRNGKeyArray) -> Evaluated:
-                return self.loss(model, source, steps=longest, key=key)
-
         return minimise(
-            evaluate,
+            Lesson(self, longest),
             self.make_world(training, key=world_key),
             data,
             schedule=self.schedule,
@@ -165,7 +159,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
             checkpoint=checkpoint,
             resume=resume,
             identity=identity,
-            parts=parts_for(self.batch),
+            place=place,
             progress=progress,
         )
 
@@ -221,6 +215,32 @@ class WorldSettings(Estimator[WorldEvaluator]):
             "choices": world.choices,
             "ends": cls.ends(world),
         }
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What every step learns from; equal ones share a compiled program."""
+
+    settings: WorldSettings
+    longest: int  # steps of the longest episode
+
+    def __call__(self, model: World, given: WindowSource | Window, key: PRNGKeyArray) -> Evaluated:
+        if isinstance(given, Window):
+            return self.settings.loss_on(model, given, key=key)
+        return self.settings.loss(model, given, steps=self.longest, key=key)
+
+
+def _interruptions(histories: Sequence[History], models: int, steps: int) -> list[str]:
+    """What an interruption left, in words."""
+    stopped = [history.best_step for history in histories if history.interrupted]
+    if not stopped:
+        return []
+    left = (
+        f"model {len(histories)} of {models}, step {stopped[0]} of {steps}"
+        if len(stopped) == 1
+        else f"{len(histories)} of {models} models, from steps {', '.join(map(str, stopped))} of {steps}"
+    )
+    return [f"training was interrupted; the best so far is used ({left})"]
 
 
 def check_enough(episodes: Episodes) -> None:
