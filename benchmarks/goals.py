@@ -61,8 +61,10 @@ def _step(cores: int) -> Benchmark:
 
 def _rollout(cores: int) -> Benchmark:
     goals = (
-        Goal("all_ratio", "roll-out, all branches alive, times the eager yardstick's speed", at_least(3)),
-        Goal("few_ratio", "roll-out, 2 of 10 branches alive, times the yardstick's speed", at_least(8)),
+        Goal("all_ratio", "roll-out, all branches alive, times plain eager PyTorch's speed", at_least(3)),
+        Goal("few_ratio", "roll-out, 2 of 10 branches alive, times the same", at_least(8)),
+        Goal("all_tuned_ratio", "roll-out, all branches alive, times tuned eager PyTorch's speed"),
+        Goal("few_tuned_ratio", "roll-out, 2 of 10 branches alive, times the same"),
         Goal("episode_times", "one imagined episode, times the authors' speed (82 s)", at_least(1000)),
     )
     return Benchmark("rollout", "rollout.py", goals, cores=cores, devices=True)

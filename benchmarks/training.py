@@ -2,8 +2,8 @@
 
     python benchmarks/training.py --json training.json
 
-Every count of cores is a process of its own, bound to that many. Within it a large product is timed before and
-after every round of training, so that both meet the same machine; the share is the median over the rounds.
+Every count of cores is a process of its own, bound to that many. Within it a large product is timed before
+and after every round of training, so that both meet the same machine; the share is the median over rounds.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def measure_step(preset: str) -> dict[str, float]:
     settings = VLBM(**PRESETS[preset])
     # Whole episodes take seconds a step, and one of them fills the memory of a stretch.
     stretch = 1 if settings.window is None else STRIDE
-    changes: dict[str, Any] = {"steps": stretch * STRETCHES, "validate_every": stretch * STRETCHES, "warm_up": 0}
-    settings = replace(settings, **changes)
+    steps = stretch * STRETCHES
+    settings = replace(settings, steps=steps, validate_every=steps, warm_up=0)
     logs = smooth_logs(episodes=64, length=length)
     source = WindowSource.of(logs)
     world = settings.make_world(logs, key=jax.random.key(0))

@@ -63,7 +63,7 @@ def feed_forward(logs) -> dict[str, object]:
     start, key = logs.initial_observations()[:8] + np.arange(8, dtype=np.float32)[:, None], jax.random.key(3)
     world = evaluator.worlds[0]
     imagined = rollout(world, policies, start=start, episodes=8, horizon=7, key=key)
-    run = unrolling.TracedRun(world, policies, start=start, episodes=8, actions="sample", key=key)
+    run = unrolling.TracedRun(world, policies, start=start, episodes=8, horizon=3, actions="sample", key=key)
     return {
         "ff": losses(evaluator),
         "mapped": losses(mapped),

@@ -55,10 +55,10 @@ class CountingWorld(World):
     def begin_from_prior(self, batch, *, key):
         return Count(jnp.full(batch, -5.0), jnp.zeros((2, *batch, 1))), jnp.full((*batch, 3), -5.0)
 
-    def step(self, state, action, *, key):
+    def step(self, state, action, *, luck):
         action = action.astype(jnp.float32) if self.choices else action[..., 0]
         state = Count(state.steps + 1, state.total + action[..., None])
-        noise = jax.random.normal(key, action.shape[-1:])
+        noise = jax.random.normal(luck, action.shape[-1:])
         observation = jnp.stack([state.steps, state.total[1, ..., 0], noise], axis=-1)
         return state, Outcome(observation, action, jnp.where(state.steps >= self.last, 1.0, 0.0))
 

@@ -14,8 +14,9 @@ from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.models.base import Imagination, Outcome, World
 from vlbm.policies import FunctionPolicy, Layer, MLPPolicy, Policy, TracedPolicy
-from vlbm.rollout import CHUNK, rollout
+from vlbm.rollout import rollout
 from vlbm.scaling import Scaler
+from vlbm.unrolling import CHUNK, FEW, LONG_CHUNK
 
 A = np.array([[0.9, 0.2], [-0.1, 0.95]])
 B = np.array([[0.1], [0.3]])
@@ -39,7 +40,7 @@ class LinearWorld(World):
         start = jnp.broadcast_to(jax.random.normal(key, (batch[-1], 2)), (*batch, 2))
         return start, start
 
-    def step(self, state, action, *, key):
+    def step(self, state, action, *, luck):
         state = state @ A.T.astype(np.float32) + self.move(action)
         return state, Outcome(state, state @ PAYS.astype(np.float32), jnp.full(state.shape[:-1], self.ending))
 
@@ -50,7 +51,7 @@ class LinearWorld(World):
 class WholeNumberWorld(LinearWorld):
     """x' = (x_2 + a, -x_1): no rounding anywhere, so that two ways of running it agree to the bit."""
 
-    def step(self, state, action, *, key):
+    def step(self, state, action, *, luck):
         amount = action.astype(jnp.float32) - 1 if self.choices is not None else action[..., 0]
         state = jnp.stack([state[..., 1] + amount, -state[..., 0]], axis=-1)
         return state, Outcome(state, state[..., 0], jnp.full(state.shape[:-1], self.ending))
@@ -59,7 +60,7 @@ class WholeNumberWorld(LinearWorld):
 class ExplodingWorld(LinearWorld):
     """Everything grows by a million every step."""
 
-    def step(self, state, action, *, key):
+    def step(self, state, action, *, luck):
         state = state * 1e6
         return state, Outcome(state, jnp.ones(state.shape[:-1]), jnp.zeros(state.shape[:-1]))
 
@@ -111,7 +112,7 @@ def closed_form(feedback: np.ndarray, horizon: int, discount: float) -> np.ndarr
     return START @ total
 
 
-@pytest.mark.parametrize("horizon", [1, CHUNK, CHUNK + 3])
+@pytest.mark.parametrize("horizon", [1, CHUNK, CHUNK + 3, LONG_CHUNK + 3])
 def test_returns_equal_the_closed_form(horizon):
     policies = {"still": gain(0.0, 0.0), "pulls": gain(-0.5, -0.2)}
     imagined = run(make(), policies, horizon=horizon)
@@ -247,9 +248,11 @@ def test_the_rule_is_asked_about_every_stretch():
         calls.append(len(seen))
         return np.full(len(seen), len(calls) == 2)
 
-    episodes = run(make(), {"a": gain(0.0, 0.0)}, horizon=3 * CHUNK, termination=second_time)["a"]
-    assert calls == [3 * CHUNK, 3 * CHUNK]  # three episodes; after the second stretch all have ended
-    assert episodes.length.tolist() == [CHUNK + 1] * 3
+    start = np.zeros((FEW + 1, 2), np.float32)
+    still = {"a": gain(0.0, 0.0)}
+    episodes = run(make(), still, horizon=3 * CHUNK, start=start, termination=second_time)["a"]
+    assert calls == [len(start) * CHUNK] * 2  # after the second stretch all have ended
+    assert set(episodes.length.tolist()) == {CHUNK + 1}
 
 
 def test_what_comes_after_an_ending_by_the_rule_need_not_be_finite():

@@ -28,8 +28,8 @@ class Walk(World):
     def begin_from_prior(self, batch, *, key):
         raise NotImplementedError
 
-    def step(self, state, action, *, key):
-        noise = self.spread * jax.random.normal(key, state.shape[-2:-1])
+    def step(self, state, action, *, luck):
+        noise = self.spread * jax.random.normal(luck, state.shape[-2:-1])
         state = jnp.stack([state[..., 0] + action[..., 0] + noise, state[..., 1]], axis=-1)
         return state, Outcome(state, state[..., 0], jnp.zeros(state.shape[:-1]))
 

@@ -9,12 +9,12 @@ from vlbm.errors import InputError
 
 
 def use_cores(count: int | None = None) -> None:
-    """Make a JAX device of every core, so that training and roll-outs are split over all of them.
+    """Make a JAX device of every core: models then train side by side, and roll-outs are split.
 
-    Call it before JAX computes anything: afterwards its devices are settled. The command line does where
-    `VLBM_CORES` is set. Without it JAX's own threads share the work; which is faster depends on the sizes
-    (docs/performance.md). `count` or `VLBM_CORES` give the number. Results depend on it: sums are rounded in
-    another order, and each device's imagined episodes have their own luck.
+    Call it before JAX computes anything: afterwards its devices are settled. The command line does. `count`
+    or `VLBM_CORES` give another number; with 1 JAX's own threads share the work, which is slower
+    (docs/performance.md). Imagined episodes depend on the number, because each device has its own luck;
+    models trained side by side do not.
     """
     if "JAX_NUM_CPU_DEVICES" in os.environ and count is None:
         return

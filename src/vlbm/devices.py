@@ -10,9 +10,10 @@ import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 AXIS = "batch"
+ARRAYS = (jax.Array, np.ndarray)  # of a trained model, or of one that was loaded
 WHOLE, LOTS = PartitionSpec(), PartitionSpec(AXIS)
 # A device with fewer windows than this spends its time waiting for the others.
 SMALLEST_SHARE = 16
@@ -79,9 +80,12 @@ def placed(tree: Any, where: Sharding | None) -> Any:
     """Every array there, so that no call has to bring it; None leaves them where they are."""
     if where is None:
         return tree
-    return jax.tree.map(
-        lambda leaf: jax.device_put(leaf, where) if isinstance(leaf, jax.Array) else leaf, tree
-    )
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [index for index, leaf in enumerate(leaves) if isinstance(leaf, ARRAYS)]
+    # All in one call: each takes its time.
+    for index, moved in zip(arrays, jax.device_put([leaves[index] for index in arrays], where), strict=True):
+        leaves[index] = moved
+    return jax.tree.unflatten(structure, leaves)
 
 
 def gathered(tree: Any) -> Any:
@@ -104,6 +108,13 @@ def released(tree: Any) -> Any:
 def on_device(values: np.ndarray) -> Array:
     """Numbers as JAX keeps them, put there as they are: other ways compile a program for every shape."""
     return jax.device_put(np.asarray(values, np.float32))
+
+
+def selected(tree: Any, keep: Int[np.ndarray, " kept"]) -> Any:
+    """Some places of every array's leading axis, chosen on the host: a compiled gather costs more."""
+    return jax.tree.map(
+        lambda leaf: jax.device_put(np.asarray(leaf)[keep]) if isinstance(leaf, ARRAYS) else leaf, tree
+    )
 
 
 def share(tree: Any, *, axis: int) -> Any:

@@ -14,7 +14,7 @@ from vlbm.models.base import World
 from vlbm.policies.base import Policy, TracedPolicy
 from vlbm.policies.crowd import Actions
 from vlbm.progress import Progress, silent
-from vlbm.unrolling import CHUNK, HostRun, Trace, TracedRun
+from vlbm.unrolling import HostRun, Trace, TracedRun
 
 # Says of many raw observations which of them end an episode.
 Termination = Callable[[Float[np.ndarray, "batch obs"]], Bool[np.ndarray, " batch"]]
@@ -45,11 +45,11 @@ def rollout(
     for group, unroll in ((traced, TracedRun), (foreign, HostRun)):
         if not group:
             continue
-        run = unroll(world, group, start=start, episodes=episodes, actions=actions, key=key)
+        run = unroll(world, group, start=start, episodes=episodes, horizon=horizon, actions=actions, key=key)
         traces, ended = [], np.zeros((len(group), episodes), bool)
         with progress.task(total=horizon) as report:
-            for begin in range(0, horizon, CHUNK):
-                steps = min(CHUNK, horizon - begin)
+            for begin in range(0, horizon, run.chunk):
+                steps = min(run.chunk, horizon - begin)
                 trace = run.advance(begin, steps)
                 if termination is not None:
                     trace = trace._replace(ended=trace.ended | verdict(termination, trace.observation))

@@ -20,6 +20,8 @@ from vlbm.policies.checks import check_actions
 from vlbm.policies.crowd import Actions, Crowd
 
 CHUNK = 50  # steps per compiled call: progress, early stopping and Ctrl-C happen in between
+LONG_CHUNK = 250  # where there are so few episodes that calling takes longer than stepping
+FEW = 64  # episodes of all policies together
 # Imagined episodes, of all policies together, that are worth a device of their own.
 SMALLEST_LOT = 64
 
@@ -33,6 +35,14 @@ class Trace(NamedTuple):
     ended: Bool[Any, "steps policies episodes"]
 
 
+class Chance(NamedTuple):
+    """All that is random in a step, but for what policies draw themselves."""
+
+    action: PRNGKeyArray
+    world: Any
+    ending: Float[Array, " episodes"]
+
+
 class Run(ABC):
     """Policies on their way through a world, from the first observations on."""
 
@@ -43,10 +53,13 @@ class Run(ABC):
         *,
         start: Float[np.ndarray, "episodes obs"] | None,
         episodes: int,
+        horizon: int,
         actions: Actions,
         key: PRNGKeyArray,
     ):
         self.policies, self.actions = policies, actions
+        few = len(policies) * episodes <= FEW
+        self.chunk = min(LONG_CHUNK if few else CHUNK, -(-horizon // CHUNK) * CHUNK)
         self.lots = self._lots(episodes)
         self.world, (begin_key, self.key) = placed((world, jax.random.split(key)), over_devices(self.lots))
         shares = (len(policies), episodes // self.lots)
@@ -77,8 +90,9 @@ class TracedRun(Run):
     def advance(self, begin: int, steps: int) -> Trace:
         # Always a whole chunk, so that there is one program; what is beyond the horizon is cut off.
         time = jnp.asarray(begin)
+        fixed = (self.world, self._crowd, time, self.key)
         self.state, self.observation, trace = _compiled_stretch(
-            self.world, self._crowd, self.state, self.observation, time, self.key, self.actions, self.lots
+            fixed, (self.state, self.observation), steps=self.chunk, actions=self.actions, lots=self.lots
         )
         return Trace(*(_joined(part, axis=2)[:steps] for part in trace))
 
@@ -140,12 +154,10 @@ def _begin(
 
 @eqx.filter_jit
 def _compiled_stretch(
-    world: World,
-    crowd: Crowd,
-    state: Any,
-    observation: Float[Array, "lots policies episodes obs"],
-    begin: Int[Array, ""],
-    key: PRNGKeyArray,
+    fixed: tuple[World, Crowd, Int[Array, ""], PRNGKeyArray],
+    states: tuple[Any, Float[Array, "lots policies episodes obs"]],
+    *,
+    steps: int,
     actions: Actions,
     lots: int,
 ) -> tuple[Any, Array, Trace]:
@@ -153,26 +165,35 @@ def _compiled_stretch(
         world, crowd, begin, key = fixed
         own_key = lot_key(key)
 
-        def advance(carry: tuple[Any, Array], time: Array):
+        episodes = lot[1].shape[1]
+
+        def advance(carry: tuple[Any, Array], chance: Chance):
             state, observation = carry
-            action_key, world_key, ending_key = _keys(own_key, time)
-            action = crowd.act(observation, actions=actions, key=action_key)
-            state, outcome = world.step(state, action, key=world_key)
-            ended = jax.random.uniform(ending_key, observation.shape[1:2]) < outcome.ending
+            action = crowd.act(observation, actions=actions, key=chance.action)
+            state, outcome = world.step(state, action, luck=chance.world)
+            ended = chance.ending < outcome.ending
             return (state, outcome.observation), Trace(action, outcome.observation, outcome.reward, ended)
 
-        (state, observation), trace = jax.lax.scan(advance, lot, begin + jnp.arange(CHUNK))
+        # What is random is drawn for all steps before the first: within the loop it would be most of a step.
+        chances = jax.vmap(lambda time: _chance(world, episodes, own_key, time))(begin + jnp.arange(steps))
+        (state, observation), trace = jax.lax.scan(advance, lot, chances)
         return state, observation, trace
 
-    return in_lots(stretch, lots)((world, crowd, begin, key), (state, observation))
+    return in_lots(stretch, lots)(fixed, states)
 
 
 @eqx.filter_jit
 def _compiled_step(world: World, state: Any, action: Array, time: Array, key: PRNGKeyArray):
-    _, world_key, ending_key = _keys(key, time)
-    state, outcome = world.step(state, action, key=world_key)
-    ended = jax.random.uniform(ending_key, action.shape[1:2]) < outcome.ending
-    return state, outcome, ended
+    chance = _chance(world, action.shape[1], key, time)
+    state, outcome = world.step(state, action, luck=chance.world)
+    return state, outcome, chance.ending < outcome.ending
+
+
+def _chance(world: World, episodes: int, key: PRNGKeyArray, time: Array) -> Chance:
+    action_key, world_key, ending_key = _keys(key, time)
+    return Chance(
+        action_key, world.luck(episodes, key=world_key), jax.random.uniform(ending_key, (episodes,))
+    )
 
 
 def _keys(key: PRNGKeyArray, time: Array) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:

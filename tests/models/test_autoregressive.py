@@ -18,6 +18,7 @@ from vlbm.episodes import Episodes, from_padded
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.ar import AutoRegressive
 from vlbm.models.autoregressive import AutoRegressiveModel
+from vlbm.models.base import Outcome
 from vlbm.windows import Window, WindowSource
 
 LOGS = noise_logs((4, 2, 5), terminated=(True, False, True), observations=3)
@@ -59,7 +60,14 @@ def conditionals(world: AutoRegressiveModel, values: jax.Array, inputs: jax.Arra
 
 # Compiled as a whole: a test that runs operation by operation compiles hundreds of them.
 draw = eqx.filter_jit(AutoRegressiveModel.draw)
-step = eqx.filter_jit(AutoRegressiveModel.step)
+
+
+@eqx.filter_jit
+def step(world: AutoRegressiveModel, state: Any, action: jax.Array, *, key: jax.Array) -> tuple[Any, Outcome]:
+    count = jax.tree.leaves(state)[0].shape[-2]
+    return world.step(state, action, luck=world.luck(count, key=key))
+
+
 log_likelihood = eqx.filter_jit(AutoRegressiveModel.log_likelihood)
 
 

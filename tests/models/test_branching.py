@@ -44,7 +44,11 @@ def actions() -> jax.Array:
 
 
 begin = eqx.filter_jit(BranchingModel.begin)
-advance = eqx.filter_jit(BranchingModel.step)
+
+
+@eqx.filter_jit
+def advance(world: BranchingModel, state: BranchState, action: jax.Array, *, key: jax.Array) -> Any:
+    return world.step(state, action, luck=world.luck(state.latent.shape[-2], key=key))
 
 
 def imagine(world: BranchingModel, start: jax.Array, actions: jax.Array) -> tuple[BranchState, Outcome]:

@@ -17,6 +17,7 @@ from systems import noise_logs
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.ff import FeedForward
+from vlbm.models.base import Outcome
 from vlbm.models.feedforward import FeedForwardModel, averaged, picked
 from vlbm.windows import WindowSource
 
@@ -37,7 +38,12 @@ ACTION = jnp.broadcast_to(jnp.asarray(LOGS.action[:EPISODES]), (POLICIES, EPISOD
 
 
 # Compiled as a whole: a test that runs operation by operation compiles hundreds of them.
-step = eqx.filter_jit(FeedForwardModel.step)
+@eqx.filter_jit
+def step(world: FeedForwardModel, state: Any, action: jax.Array, *, key: jax.Array) -> tuple[Any, Outcome]:
+    count = jax.tree.leaves(state)[0].shape[-2]
+    return world.step(state, action, luck=world.luck(count, key=key))
+
+
 emit = eqx.filter_jit(lambda world: world.emit(world.inputs(world.observation.apply(START), ACTION)))
 log_likelihood = eqx.filter_jit(FeedForwardModel.log_likelihood)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from typing import Annotated
@@ -52,8 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     typed.set(tuple(given))
     try:
-        # Called from a program that uses JAX, its devices are its own.
-        if os.environ.get("VLBM_CORES") and "jax" not in sys.modules:
+        if "jax" not in sys.modules:  # called from a program that uses JAX, its devices are its own
             use_cores()
         app(args=_spread_settings(given), prog_name="vlbm")
     except InputError as error:

@@ -10,10 +10,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from vlbm.episodes import Episodes
-from vlbm.models.base import World
+from vlbm.models.base import World, lucks
 from vlbm.selection import Selection
 from vlbm.windows import Window, held_out_windows
 
@@ -128,10 +128,11 @@ def open_loop(
     def apart(values: Array) -> Array:
         return values.reshape(-1, draws, *values.shape[1:])
 
-    def advance(state: Any, inputs: tuple[Array, Int[Array, ""]]) -> tuple[Any, tuple[Array, Array]]:
-        action, time = inputs
-        state, outcome = world.step(state, repeated(action), key=jax.random.fold_in(step_key, time))
+    def advance(state: Any, inputs: tuple[Array, Any]) -> tuple[Any, tuple[Array, Array]]:
+        action, luck = inputs
+        state, outcome = world.step(state, repeated(action), luck=luck)
         return state, (apart(outcome.observation), apart(outcome.reward))
 
     state = world.begin(repeated(window.observation[0]), key=begin_key)
-    return jax.lax.scan(advance, state, (window.action, jnp.arange(len(window.action))))[1]
+    luck = lucks(world, window.valid.shape[1] * draws, jnp.arange(len(window.action)), key=step_key)
+    return jax.lax.scan(advance, state, (window.action, luck))[1]

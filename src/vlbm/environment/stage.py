@@ -187,7 +187,7 @@ def _advance(
     luck: UInt32[Array, ""],
 ) -> tuple[Any, Outcome, Bool[Array, " episodes"]]:
     begin_key, world_key, ending_key = jax.random.split(jax.random.key(luck), 3)
-    state, outcome = world.step(state, action, key=world_key)
+    state, outcome = world.step(state, action, luck=world.luck(len(due), key=world_key))
     ended = jax.random.uniform(ending_key, due.shape) < outcome.ending
 
     def begun() -> tuple[Any, Outcome]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from vlbm.devices import selected
 from vlbm.distributions import Bernoulli, Normal
 from vlbm.models.base import Imagination, Outcome
 from vlbm.models.branching import WEIGHT_EPSILON
@@ -172,9 +173,12 @@ class AutoRegressiveModel(TransitionModel):
     def begin(self, observation: Float[Array, "*batch obs"], *, key: PRNGKeyArray) -> Array:
         return self.observation.apply(observation)
 
-    def step(self, state: Array, action: Array, *, key: PRNGKeyArray) -> tuple[Array, Outcome]:
+    def luck(self, count: int, *, key: PRNGKeyArray) -> Float[Array, "episodes values"]:
+        return self.noise(key, (count, self.network.values))
+
+    def step(self, state: Array, action: Array, *, luck: Array) -> tuple[Array, Outcome]:
         batch, values = state.shape[:-1], self.network.values
-        noise = jnp.broadcast_to(self.noise(key, (batch[-1], values)), (*batch, values))
+        noise = jnp.broadcast_to(luck, (*batch, values))
         inputs = self.inputs(state, action)
         drawn, ending = self.draw(
             inputs.reshape(-1, inputs.shape[-1]),
@@ -234,8 +238,8 @@ class AutoRegressiveModel(TransitionModel):
         keep = np.flatnonzero(np.asarray(self.weight) >= threshold)
         if len(keep) == self.members:
             return self
-        network = jax.tree.map(lambda leaf: leaf[keep] if eqx.is_array(leaf) else leaf, self.network)
-        return replace(self, network=network, weight_root=self.weight_root[keep])
+        network, weight_root = selected((self.network, self.weight_root), keep)
+        return replace(self, network=network, weight_root=weight_root)
 
     def _bounds(self, state: Float[Array, "batch obs"]) -> tuple[Array, Array] | None:
         """Between which values observations and rewards stay in the logged range.

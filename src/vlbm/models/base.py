@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vlbm.episodes import Episodes
 from vlbm.scaling import Scaler
@@ -62,9 +62,13 @@ class World(eqx.Module):
     ) -> tuple[Any, Float[Array, "*batch obs"]]:
         """A state, and the observation it shows, imagined from nothing."""
 
+    def luck(self, count: int, *, key: PRNGKeyArray) -> Any:
+        """All that is random in a step of so many episodes; for many steps at once it is drawn faster."""
+        return key
+
     @abstractmethod
-    def step(self, state: Any, action: Array, *, key: PRNGKeyArray) -> tuple[Any, Outcome]:
-        """One step of the imagined system."""
+    def step(self, state: Any, action: Array, *, luck: Any) -> tuple[Any, Outcome]:
+        """One step of the imagined system, given what `luck` drew for it."""
 
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
         """Latents of logged observations; only latent models have any."""
@@ -79,6 +83,11 @@ class World(eqx.Module):
         if self.choices is not None and jnp.issubdtype(action.dtype, jnp.integer):
             action = jax.nn.one_hot(action, self.choices)
         return self.action.apply(action)
+
+
+def lucks(world: World, count: int, times: Int[Array, " steps"], *, key: PRNGKeyArray) -> Any:
+    """The luck of many steps, stacked; that of each depends on its time alone."""
+    return jax.vmap(lambda time: world.luck(count, key=jax.random.fold_in(key, time)))(times)
 
 
 class OpenLoopError(NamedTuple):
@@ -97,12 +106,13 @@ def open_loop_error(world: World, window: Window, *, key: PRNGKeyArray) -> OpenL
     """How far predictions stray when only the first observation and the logged actions are given."""
     begin_key, step_key = jax.random.split(key)
     state = world.begin(window.observation[0], key=begin_key)
+    luck = lucks(world, window.valid.shape[1], jnp.arange(len(window.action)), key=step_key)
 
-    def advance(state: Any, inputs: tuple[Array, Array]) -> tuple[Any, Outcome]:
-        action, time = inputs
-        return world.step(state, action, key=jax.random.fold_in(step_key, time))
+    def advance(state: Any, inputs: tuple[Array, Any]) -> tuple[Any, Outcome]:
+        action, luck = inputs
+        return world.step(state, action, luck=luck)
 
-    _, outcome = jax.lax.scan(advance, state, (window.action, jnp.arange(len(window.action))))
+    _, outcome = jax.lax.scan(advance, state, (window.action, luck))
     weight = window.valid / jnp.maximum(window.valid.sum(axis=1, keepdims=True), 1)
 
     def error(scaler: Scaler, predicted: Array, logged: Array) -> Array:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from vlbm.devices import selected
 from vlbm.distributions import Normal
 from vlbm.episodes import Episodes
 from vlbm.models.base import Imagination, Outcome, World
@@ -27,6 +28,15 @@ class BranchState(NamedTuple):
     latent: Float[Array, "branch *batch latent"]
     lstm: LSTMState  # [branch, *batch, units]
     age: Int[Array, "*batch"]  # steps since the latent was last read off an observation
+
+
+class Luck(NamedTuple):
+    """Standard normal numbers for a step."""
+
+    latent: Float[Array, "branch episodes latent"]
+    first: Float[Array, "episodes latent"]  # for a latent that is read off an observation
+    observation: Float[Array, "episodes obs"]
+    reward: Float[Array, "episodes 1"]
 
 
 class BranchingModel(World):
@@ -84,14 +94,15 @@ class BranchingModel(World):
             self._clip(self.observation, emission.observation, observation_noise)
         )
 
-    def step(self, state: BranchState, action: Array, *, key: PRNGKeyArray) -> tuple[BranchState, Outcome]:
-        count, observations = state.latent.shape[-2], self.observation.mean.shape[0]
+    def luck(self, count: int, *, key: PRNGKeyArray) -> Luck:
         # One draw for everything that is random in a step: it compiles faster than many small ones.
-        parts = [self.branches * self.latents, self.latents, observations, 1]
+        parts = [self.branches * self.latents, self.latents, self.observation.mean.shape[0], 1]
         noise = jnp.split(self._noise(key, (count, sum(parts))), np.cumsum(parts)[:-1].tolist(), axis=-1)
         if self.imagination.sampling == "latents":
             noise[2:] = [jnp.zeros_like(part) for part in noise[2:]]
-        branch_noise = jnp.moveaxis(noise[0].reshape(count, self.branches, self.latents), 1, 0)
+        return Luck(jnp.moveaxis(noise[0].reshape(count, self.branches, self.latents), 1, 0), *noise[1:])
+
+    def step(self, state: BranchState, action: Array, *, luck: Luck) -> tuple[BranchState, Outcome]:
         inputs = self.action_inputs(action)
 
         def advance(decoder: Decoder, latent: Array, lstm: LSTMState, noise: Array):
@@ -100,17 +111,15 @@ class BranchingModel(World):
             latent = decoder.transition(decoder.alignment(lstm.hidden)).sample(noise)
             return latent, lstm, decoder.emit(latent)
 
-        latent, lstm, emission = eqx.filter_vmap(advance)(
-            self.decoder, state.latent, state.lstm, branch_noise
-        )
+        latent, lstm, emission = eqx.filter_vmap(advance)(self.decoder, state.latent, state.lstm, luck.latent)
         mixed = emission.mixed(self.weight)
-        observation = self._clip(self.observation, mixed.observation, noise[2])
+        observation = self._clip(self.observation, mixed.observation, luck.observation)
         reward = self._clip(
-            self.reward, Normal(mixed.reward.mean[..., None], mixed.reward.scale[..., None]), noise[3]
+            self.reward, Normal(mixed.reward.mean[..., None], mixed.reward.scale[..., None]), luck.reward
         )
         moved = BranchState(latent, lstm, state.age + 1)
         if self.imagination.reencode_every is not None:
-            fresh = self._begin(observation, noise[1])
+            fresh = self._begin(observation, luck.first)
             due = moved.age >= self.imagination.reencode_every
             moved = jax.tree.map(lambda new, old: jnp.where(_like(due, old), new, old), fresh, moved)
         ending = jnp.zeros(reward.shape[:-1]) if mixed.ending is None else mixed.ending.probability
@@ -129,14 +138,9 @@ class BranchingModel(World):
         keep = np.flatnonzero(np.asarray(self.weight) >= threshold)
         if len(keep) == self.branches:
             return self
-
-        def chosen(tree):
-            return jax.tree.map(lambda leaf: leaf[keep] if eqx.is_array(leaf) else leaf, tree)
-
-        encoder = self.encoder if self.shared_encoder else chosen(self.encoder)
-        return replace(
-            self, encoder=encoder, decoder=chosen(self.decoder), weight_root=self.weight_root[keep]
-        )
+        encoder = self.encoder if self.shared_encoder else selected(self.encoder, keep)
+        decoder, weight_root = selected((self.decoder, self.weight_root), keep)
+        return replace(self, encoder=encoder, decoder=decoder, weight_root=weight_root)
 
     def _begin(self, standardised: Float[Array, "*batch obs"], noise: Array) -> BranchState:
         latent = eqx.filter_vmap(lambda encoder: encoder.begin(standardised).sample(noise))(self.encoder)

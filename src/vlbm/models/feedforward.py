@@ -97,19 +97,24 @@ class FeedForwardModel(TransitionModel):
         member = (first + jnp.arange(batch[-1])) % self.members
         return EnsembleState(self.observation.apply(observation), jnp.broadcast_to(member, batch))
 
-    def step(
-        self, state: EnsembleState, action: Array, *, key: PRNGKeyArray
-    ) -> tuple[EnsembleState, Outcome]:
+    def luck(self, count: int, *, key: PRNGKeyArray) -> tuple[Array, Array]:
+        """Noise for every value, and a member for every episode."""
         noise_key, member_key = jax.random.split(key)
+        noise = self.noise(noise_key, (count, self.observation.mean.shape[0] + 1))
+        return noise, jax.random.randint(member_key, (count,), 0, self.members)
+
+    def step(
+        self, state: EnsembleState, action: Array, *, luck: tuple[Array, Array]
+    ) -> tuple[EnsembleState, Outcome]:
         before, member = state
+        noise, drawn = luck
         emission = self.emit(self.inputs(before, action))
         if self.imagination.ensemble == "average":
             chosen = averaged(emission)
         else:
             if self.imagination.ensemble == "step":
-                member = jax.random.randint(member_key, before.shape[-2:-1], 0, self.members)
+                member = drawn
             chosen = picked(emission, jnp.broadcast_to(member, before.shape[:-1]))
-        noise = self.noise(noise_key, (before.shape[-2], before.shape[-1] + 1))
         after, reward = self.moved(
             before, chosen.observation.sample(noise[:, :-1]), chosen.reward.sample(noise[:, -1])
         )

@@ -30,7 +30,9 @@ class Crowd(eqx.Module):
             shapes.setdefault((structure, *(np.shape(leaf) for leaf in leaves)), []).append(index)
         members = tuple(tuple(indices) for indices in shapes.values())
         groups = tuple(
-            jax.tree.map(lambda *leaves: jnp.stack(leaves), *(policies[index] for index in indices))
+            jax.tree.map(
+                lambda *leaves: jax.device_put(np.stack(leaves)), *(policies[index] for index in indices)
+            )
             for indices in members
         )
         return cls(groups, members)

@@ -134,7 +134,8 @@ def test_ending_probabilities_are_near_the_truth(fitted):
     many = [jnp.asarray(np.repeat(part, draws, axis=0), jnp.float32) for part in (state, action)]
     world = fitted.model
     begun = eqx.filter_jit(BranchingModel.begin)(world, many[0], key=jax.random.key(0))
-    _, outcome = eqx.filter_jit(BranchingModel.step)(world, begun, many[1], key=jax.random.key(1))
+    luck = world.luck(len(many[1]), key=jax.random.key(1))
+    _, outcome = eqx.filter_jit(BranchingModel.step)(world, begun, many[1], luck=luck)
     learnt = np.asarray(outcome.ending).reshape(-1, draws).mean(axis=1)
     truth = ending_probability(state, action)
     # A model that knew only the average would be off by 0.08.
@@ -228,7 +229,10 @@ class Recorder(VLBM):
     def train_world(self, training: Selection, held_out: Selection, **options: Any) -> tuple[int, History]:
         index = len(self.calls)
         self.calls.append({"training": training.gathered(), "held_out": held_out.gathered(), **options})
-        return index, History(best_step=7, interrupted=index == self.interrupted_at)
+        stopped = index == self.interrupted_at
+        if stopped:
+            options["place"].stop()
+        return index, History([{"step": 7}], best_step=7, interrupted=stopped)
 
 
 def recorded(episodes: Episodes, *, seed: int = 0, **settings: Any) -> tuple[WorldEvaluator, list[dict]]:
@@ -265,7 +269,8 @@ def test_another_seed_trains_with_other_luck_on_another_split():
 def test_an_interruption_leaves_the_remaining_models_untrained():
     fit, calls = recorded(noise_logs((3,) * 20), interrupted_at=1)
     assert len(calls) == len(fit.worlds) == 2
-    assert "model 2 of 3, step 7 of 10" in fit.notes[0]
+    assert "2 of 3 models, step 7, 7 of 10" in fit.notes[0]
+    assert all(history.interrupted for history in fit.histories)
 
 
 def test_too_little_data_is_refused():

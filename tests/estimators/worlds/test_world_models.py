@@ -165,7 +165,7 @@ def test_endings_are_learnt_for_ids_as_actions(method):
     def ending(world: World, state: jax.Array, action: jax.Array) -> jax.Array:
         begin_key, step_key = jax.random.split(jax.random.key(0))
         begun = world.begin(state[:, None], key=begin_key)
-        return world.step(begun, action, key=step_key)[1].ending
+        return world.step(begun, action, luck=world.luck(len(action), key=step_key))[1].ending
 
     chance = ending(evaluator.model, jnp.asarray(many[0], jnp.float32), jnp.asarray(many[1], jnp.int32))
     learnt = np.asarray(chance).reshape(-1, draws).mean(axis=1)

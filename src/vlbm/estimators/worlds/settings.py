@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -111,8 +111,16 @@ class WorldSettings(Estimator[WorldEvaluator]):
             trained = side_by_side([partial(train, index) for index in range(self.models)], batch=self.batch)
         # An interruption stops all: a model that was never validated counts only if there is no other.
         kept = [pair for pair in trained if pair[1].entries] or trained[:1]
-        worlds, histories = zip(*kept, strict=True)
-        notes = [*episodes.notes, *_interruptions(histories, self.models, self.steps)]
+        interrupted = any(history.interrupted for _, history in trained)
+        worlds = tuple(world for world, _ in kept)
+        histories = tuple(replace(history, interrupted=interrupted) for _, history in kept)
+        notes = list(episodes.notes)
+        if interrupted:
+            reached = ", ".join(str(history.best_step) for history in histories)
+            notes.append(
+                f"training was interrupted; the best so far is used ({len(kept)} of {self.models} models, "
+                f"step {reached} of {self.steps})"
+            )
         return WorldEvaluator(
             settings=self,
             worlds=worlds,
@@ -228,19 +236,6 @@ class Lesson:
         if isinstance(given, Window):
             return self.settings.loss_on(model, given, key=key)
         return self.settings.loss(model, given, steps=self.longest, key=key)
-
-
-def _interruptions(histories: Sequence[History], models: int, steps: int) -> list[str]:
-    """What an interruption left, in words."""
-    stopped = [history.best_step for history in histories if history.interrupted]
-    if not stopped:
-        return []
-    left = (
-        f"model {len(histories)} of {models}, step {stopped[0]} of {steps}"
-        if len(stopped) == 1
-        else f"{len(histories)} of {models} models, from steps {', '.join(map(str, stopped))} of {steps}"
-    )
-    return [f"training was interrupted; the best so far is used ({left})"]
 
 
 def check_enough(episodes: Episodes) -> None:
