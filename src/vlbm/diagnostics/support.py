@@ -29,7 +29,7 @@ class Support:
     references: Float[np.ndarray, "references features"]
     centre: Float[np.ndarray, " features"]
     scale: Float[np.ndarray, " features"]
-    reach: float  # the distance that `QUANTILE` of held-out logged steps stay within
+    reach: Float[np.ndarray, ""]  # the distance that `QUANTILE` of held-out logged steps stay within
 
     @classmethod
     def of(cls, logged: Episodes, *, seed: int = 0) -> Self:
@@ -48,9 +48,15 @@ class Support:
             apart = pool % 2 == 1
         references = some_of(np.flatnonzero(~apart), REFERENCES, generator)
         measured = some_of(np.flatnonzero(apart), HELD_OUT, generator)
-        support = cls((steps[references] - centre) / scale, centre, scale, 0.0)
+        support = cls((steps[references] - centre) / scale, centre, scale, np.zeros(()))
         distance = support.distance(steps[measured if len(measured) else references])
-        return cls(support.references, centre, scale, float(np.quantile(distance, QUANTILE)))
+        return cls(support.references, centre, scale, np.asarray(np.quantile(distance, QUANTILE)))
+
+    @classmethod
+    def empty(cls, references: int, columns: int) -> Self:
+        """Of the right shape to load a saved one into."""
+        zeros = np.zeros(columns)
+        return cls(np.zeros((references, columns)), zeros, zeros, np.zeros(()))
 
     def distance(self, steps: Float[np.ndarray, "rows features"]) -> Float[np.ndarray, " rows"]:
         """From every step to the nearest reference."""
@@ -68,6 +74,11 @@ class Support:
     def outside(self, steps: Float[np.ndarray, "rows features"]) -> Bool[np.ndarray, " rows"]:
         """Which steps lie farther from the log than nearly all logged steps do."""
         return self.distance(steps) > self.reach + 1e-9
+
+    def outside_share(self, episodes: Episodes, *, most: int = 1500) -> float:
+        """The share of an episode collection's steps that lie outside, from at most so many of them."""
+        chosen = some_of(np.arange(episodes.steps), most, np.random.default_rng(0))
+        return float(self.outside(features(episodes, chosen)).mean())
 
 
 def features(

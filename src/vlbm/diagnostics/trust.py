@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,8 @@ SOME_OUTSIDE = 0.2  # share of imagined steps outside the log
 MOSTLY_OUTSIDE = 0.5
 WIDE = 0.5  # half an interval as a share of the spread of all candidates' values
 FEW_EPISODES = 5  # that a log must be worth, for methods that weigh its episodes
+OUTSIDE = "outside_the_log"  # the name of that share among an estimate's details
+LEAVES = "it leaves the logged data most of the time"
 RARELY = 0.2  # imagined endings as a share of logged ones
 
 
@@ -58,7 +60,10 @@ class Circumstances:
 
 def judge(row: Estimate, known: Circumstances) -> Verdict:
     """Reasons against first, the gravest of all at the top."""
-    reasons = [Reason(_sentence(text), "caution", text.partition(":")[0]) for text in row.warnings]
+    known = known if known.outside is not None else replace(known, outside=row.details.get(OUTSIDE))
+    # Leaving the log is judged below, with how much of it there is.
+    told = [text for text in row.warnings if not text.startswith(LEAVES)]
+    reasons = [Reason(_sentence(text), "caution", text.partition(":")[0]) for text in told]
     for question in (_support, _models, _precision, _extrapolation, _endings, _weights):
         reasons += question(row, known)
     order = {"doubtful": 0, "caution": 1, "sound": 2}
@@ -68,13 +73,22 @@ def judge(row: Estimate, known: Circumstances) -> Verdict:
 def _support(row: Estimate, known: Circumstances) -> list[Reason]:
     if known.outside is None:
         return []
-    share = f"{_percent(known.outside)} of its imagined steps lie farther from the log than logged steps do"
+    share = _outside(known.outside)
     brief = f"{_percent(known.outside)} of steps outside the log"
     if known.outside >= MOSTLY_OUTSIDE:
-        return [Reason(f"It leaves the logged data most of the time: {share}.", "doubtful", brief)]
+        return [Reason(_sentence(f"{LEAVES}: {share}"), "doubtful", brief)]
     if known.outside >= SOME_OUTSIDE:
         return [Reason(f"It leaves the logged data at times: {share}.", "caution", brief)]
     return [Reason(f"It stays where the log has data: {share}.")]
+
+
+def support_warnings(outside: float) -> tuple[str, ...]:
+    """What an estimate says of itself where most of what it rests on was never logged."""
+    return (f"{LEAVES}: {_outside(outside)}",) if outside >= MOSTLY_OUTSIDE else ()
+
+
+def _outside(share: float) -> str:
+    return f"{_percent(share)} of its imagined steps lie farther from the log than logged steps do"
 
 
 def _models(row: Estimate, known: Circumstances) -> list[Reason]:

@@ -12,9 +12,11 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from vlbm.diagnostics.support import Support
+from vlbm.diagnostics.trust import OUTSIDE, support_warnings
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import from_returns
+from vlbm.estimate import Estimate, from_returns
 from vlbm.estimators.base import Answer, Evaluator, Request, plain
 from vlbm.models.base import World
 from vlbm.rollout import rollout
@@ -41,6 +43,7 @@ class WorldEvaluator(Evaluator):
     initial: Float[np.ndarray, "starts obs"]  # logged initial observations
     horizon: int  # the longest logged episode
     histories: tuple[History, ...]
+    support: Support | None = None  # where the log has data; unknown for data larger than memory
 
     @property
     def model(self) -> World:
@@ -58,12 +61,7 @@ class WorldEvaluator(Evaluator):
         """The returns of `episodes` imagined episodes of every policy in every world."""
         parts = [self.imagine(index, request) for index in range(len(self.worlds))]
         rows = tuple(
-            from_returns(
-                name,
-                [part[name].returns(request.discount) for part in parts],
-                length=float(np.mean([part[name].length.mean() for part in parts])),
-            )
-            for name in request.policies
+            self._row(name, [part[name] for part in parts], request.discount) for name in request.policies
         )
         return Answer(
             rows,
@@ -74,6 +72,17 @@ class WorldEvaluator(Evaluator):
             },
             interrupted=any(history.interrupted for history in self.histories),
         )
+
+    def _row(self, name: str, imagined: list[Episodes], discount: float) -> Estimate:
+        row = from_returns(
+            name,
+            [episodes.returns(discount) for episodes in imagined],
+            length=float(np.mean([episodes.length.mean() for episodes in imagined])),
+        )
+        if self.support is None:
+            return row
+        outside = float(np.mean([self.support.outside_share(episodes) for episodes in imagined]))
+        return replace(row, warnings=support_warnings(outside), details={OUTSIDE: outside})
 
     def imagine(self, index: int, request: Request) -> dict[str, Episodes]:
         """Imagined episodes of every policy in one of the worlds."""
@@ -112,6 +121,7 @@ class WorldEvaluator(Evaluator):
             "shape": self.settings.world_shape(self.worlds[0]),
             "models": len(self.worlds),
             "starts": len(self.initial),
+            "references": None if self.support is None else len(self.support.references),
             "horizon": self.horizon,
             "seed": self.seed,
             "data": dict(self.data),
@@ -119,9 +129,10 @@ class WorldEvaluator(Evaluator):
             "notes": list(self.notes),
             "histories": [asdict(history) for history in self.histories],
         }
-        save_tree(
-            directory / MODEL_FILE, {"worlds": self.worlds, "initial": self.initial}, information=information
-        )
+        tree = {"worlds": self.worlds, "initial": self.initial}
+        if self.support is not None:
+            tree["support"] = asdict(self.support)
+        save_tree(directory / MODEL_FILE, tree, information=information)
         write_text(directory / "model.json", json.dumps(information, indent=2) + "\n")
 
     @classmethod
@@ -135,6 +146,9 @@ class WorldEvaluator(Evaluator):
             "worlds": tuple(settings.empty_world(shape) for _ in range(information["models"])),
             "initial": np.zeros((information["starts"], shape["observations"]), np.float32),
         }
+        references = information.get("references")
+        if references is not None:
+            like["support"] = asdict(Support.empty(references, shape["observations"] + shape["actions"]))
         tree = load_tree(path, like)
         return cls(
             settings=settings,
@@ -146,6 +160,7 @@ class WorldEvaluator(Evaluator):
             histories=tuple(History(**history) for history in information["histories"]),
             seconds=information["seconds"],
             notes=tuple(information["notes"]),
+            support=Support(**tree["support"]) if "support" in tree else None,
         )
 
     def _starts(self, episodes: int, seed: int) -> Float[np.ndarray, "episodes obs"]:

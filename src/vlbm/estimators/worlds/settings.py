@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from vlbm.diagnostics.support import Support
 from vlbm.drawing import Drawn, Source
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
@@ -129,6 +130,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
             seed=run.seed,
             data=described(episodes),
             histories=histories,
+            support=None if episodes.mapped else Support.of(episodes, seed=run.seed),
             notes=tuple(notes),
         )
 

@@ -1,0 +1,66 @@
+"""Estimates from worlds say when most of what was imagined lies outside the log."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vlbm import load_model
+from vlbm.diagnostics.trust import LEAVES, OUTSIDE, Circumstances, judge
+from vlbm.estimators.worlds.ff import FeedForward
+from vlbm.policies import FunctionPolicy
+from vlbm.sources import save_packed
+from walks import walks
+
+SETTINGS = FeedForward(batch=64, steps=20, validate_every=20, models=1, units=(8,), clip_margin=None)
+LOGS = walks(40, 12)
+
+
+def constant(action: float) -> FunctionPolicy:
+    return FunctionPolicy(lambda seen: np.full((len(seen), 1), action))
+
+
+# Logged actions are standard normal: zero is what most steps have, and none has thirty.
+POLICIES = {"near": constant(0.0), "far": constant(30.0)}
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    return SETTINGS.fit(LOGS, seed=0)
+
+
+def test_a_policy_that_leaves_the_log_is_warned_of_and_one_that_stays_is_not(evaluator):
+    near, far = evaluator.evaluate(POLICIES, episodes=10)
+    assert near.warnings == ()
+    assert near.details[OUTSIDE] < 0.5
+    assert far.details[OUTSIDE] == 1.0
+    assert far.warnings == (
+        f"{LEAVES}: 100 % of its imagined steps lie farther from the log than logged steps do",
+    )
+
+
+def test_the_warning_is_in_the_json(evaluator):
+    rows = evaluator.evaluate(POLICIES, episodes=10).to_json()["policies"]
+    assert [bool(row["warnings"]) for row in rows] == [False, True]
+
+
+def test_a_loaded_model_knows_the_log_too(evaluator, tmp_path):
+    evaluator.save(tmp_path)
+    loaded = load_model(tmp_path).evaluate(POLICIES, episodes=10)
+    assert [row.warnings for row in loaded] == [
+        row.warnings for row in evaluator.evaluate(POLICIES, episodes=10)
+    ]
+
+
+def test_data_larger_than_memory_are_not_looked_through(tmp_path):
+    evaluator = SETTINGS.fit(save_packed(LOGS, tmp_path / "packed"), seed=0)
+    assert evaluator.support is None
+    assert evaluator.evaluate(POLICIES, episodes=10)[1].warnings == ()
+
+
+def test_a_verdict_says_it_once(evaluator):
+    _, far = evaluator.evaluate(POLICIES, episodes=10)
+    verdict = judge(far, Circumstances(candidates=np.array([0.0, 1.0])))
+    texts = [reason.text for reason in verdict.reasons if "leaves the logged data" in reason.text]
+    assert len(texts) == 1
+    assert verdict.level == "doubtful"
