@@ -124,8 +124,9 @@ class BatchNorm(eqx.Module):
         """The normalised batch, and this layer with its running averages moved on."""
         weight = valid[..., None].astype(inputs.dtype)
         axes = tuple(range(inputs.ndim - 1))
-        total = jnp.maximum(everywhere(weight.sum(axes)), 1.0)
-        mean = everywhere((inputs * weight).sum(axes)) / total
+        total, summed = everywhere((weight.sum(axes), (inputs * weight).sum(axes)))
+        total = jnp.maximum(total, 1.0)
+        mean = summed / total
         variance = everywhere(((inputs - mean) ** 2 * weight).sum(axes)) / total
 
         def moved(old: Array, new: Array) -> Array:
