@@ -44,6 +44,11 @@ class Case:
     logged: bool = True  # False takes the log-probabilities away
     rounding: float = 1e-5  # how far company may move a value, as a share of it
     options: Mapping[str, Any] = field(default_factory=dict)  # of evaluate
+    # Fields that differ on some systems, by name: settings follow the size of the problem.
+    elsewhere: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def on(self, name: str) -> Case:
+        return replace(self, **self.elsewhere.get(name, {}))
 
 
 FQE_SMALL = FQE(trunk_units=(32,), trunk_steps=200, units=(32,), steps=1000, learning_rate=3e-3)
@@ -51,6 +56,12 @@ RATIOS_SMALL = ("units=64", "steps=100", "resamples=500")
 SAMPLED = {"actions": "sample"}
 # Linear equations for last layers multiply the rounding of single precision.
 SOLVED = 2e-3
+# With 25 actions, 11 units are the most that leave every action a head of its own in these equations. Where
+# all heads move alike, ratios do not see what is done: with 64 units and 10,000 episodes that earned 0.7271,
+# dice put every target between 0.7275 and 0.7277. The targets are worth 0.722 to 0.739, less apart than an
+# interval from 3000 episodes is wide: such an answer would pass here too.
+FQE_SEPSIS = replace(FQE_SMALL, units=(11,))
+RATIOS_SEPSIS = (*RATIOS_SMALL, "units=11")
 WORLD_SMALL: dict[str, Any] = {
     "members": 2,
     "units": (64, 64),
@@ -72,11 +83,12 @@ CASES = {
     "wpdis, cloned": Case(ImportanceSampling(clone_steps=400), ("linear",), logged=False, slack=0.1),
     "fqe": Case(
         FQE_SMALL,
-        ("graph", "chain", "cliff", "linear"),
+        ("graph", "chain", "cliff", "linear", "sepsis"),
         endless=True,
         slack=0.1,
         rounding=SOLVED,
         options=SAMPLED,
+        elsewhere={"sepsis": {"estimator": FQE_SEPSIS}},
     ),
     "fqe, horizon": Case(
         FQE_SMALL, ("linear",), slack=0.1, rounding=SOLVED, options={**SAMPLED, "horizon": 10}
@@ -85,10 +97,14 @@ CASES = {
         replace(FQE_SMALL, shared=False), ("graph", "linear"), endless=True, slack=0.1, options=SAMPLED
     ),
     "dr": Case(
-        DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)), ("graph", "chain", "cliff", "linear")
+        DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)),
+        ("graph", "chain", "cliff", "linear", "sepsis"),
+        elsewhere={"sepsis": {"estimator": DoublyRobust(kind="dr", critic=replace(FQE_SEPSIS, steps=300))}},
     ),
     "wdr": Case(
-        DoublyRobust(kind="wdr", critic=replace(FQE_SMALL, steps=300)), ("linear", "graph", "chain", "cliff")
+        DoublyRobust(kind="wdr", critic=replace(FQE_SMALL, steps=300)),
+        ("linear", "graph", "chain", "cliff", "sepsis"),
+        elsewhere={"sepsis": {"estimator": DoublyRobust(kind="wdr", critic=replace(FQE_SEPSIS, steps=300))}},
     ),
     # World models foresee densities of vectors: they do not apply where an observation is one of some states.
     "vlbm": Case(
@@ -111,12 +127,15 @@ CASES = {
         name: Case(
             make_estimator(name, settings=RATIOS_SMALL),
             # Unregularised ratios do not settle on the cliff, where many cells are hardly ever seen.
-            ("graph", "chain") if name == "gendice" else ("graph", "chain", "cliff"),
+            ("graph", "chain", "sepsis") if name == "gendice" else ("graph", "chain", "cliff", "sepsis"),
             episodes=1000,
             endless=True,
             slack=0.1,
             rounding=SOLVED,
             options=SAMPLED,
+            elsewhere={
+                "sepsis": {"estimator": make_estimator(name, settings=RATIOS_SEPSIS), "episodes": 3000}
+            },
         )
         for name in ("dice", "dualdice", "gendice", "vpm")
     },
@@ -151,7 +170,7 @@ LONG = (
     "dice, horizon",
     "vpm, horizon",
 )
-LONG_PAIRS = {(case, name) for case in ("fqe", "dr", "dice", "vpm") for name in ("chain", "cliff")}
+LONG_PAIRS = {(case, name) for case in ("fqe", "dr", "dice", "vpm") for name in ("chain", "cliff", "sepsis")}
 LONG_PAIRS |= {("dr", "graph"), ("dr", "linear"), ("fqe", "linear")}
 # These share a base with others that are asked everything; their values alone are checked at every change.
 ALIKE = ("dr", "vpm")
@@ -180,20 +199,20 @@ def logs(name: str, episodes: int) -> Episodes:
 
 @cache
 def fitted(case: str, name: str) -> Evaluator:
-    entry = CASES[case]
+    entry = CASES[case].on(name)
     logged = logs(name, entry.episodes)
     return entry.estimator.fit(logged if entry.logged else replace(logged, log_prob=None), seed=0)
 
 
 def evaluate(case: str, name: str, policies: Any = None, **options: Any):
     system = system_named(name)
-    options = {"discount": system.discount, **CASES[case].options, **options}
+    options = {"discount": system.discount, **CASES[case].on(name).options, **options}
     return fitted(case, name).evaluate(policies or system.targets, **options)
 
 
 @pytest.mark.parametrize(("case", "name"), PAIRS)
 def test_with_enough_data_the_truth_lies_in_the_interval(case, name):
-    entry, system = CASES[case], system_named(name)
+    entry, system = CASES[case].on(name), system_named(name)
     horizon = None if entry.endless else system.horizon
     truth = truths(system, discount=system.discount, horizon=horizon)
     estimates = evaluate(case, name)
