@@ -15,10 +15,8 @@ from scipy.stats import bernoulli, norm
 
 from systems import bits, noise_logs, random_world
 from vlbm.episodes import Episodes
-from vlbm.models import forward
 from vlbm.models.branching import BranchingModel
-from vlbm.models.objective import evidence_lower_bound, objective
-from vlbm.models.terms import Terms, Weighting, alignment
+from vlbm.models.objective import Terms, Weighting, alignment, evidence_lower_bound, objective
 from vlbm.windows import Window, WindowSource
 
 LENGTHS = (4, 1, 2)
@@ -320,49 +318,6 @@ def test_padding_changes_no_bit_of_any_term_gradient_or_running_average(episodes
         for value in (np.nan, np.inf):
             assert bits(compute(with_padding(window, value))[0]) == bits(terms), f"terms, padding {value}"
     assert bits(compute(replace(window, reward=window.reward + 1))[0]) != bits(terms)
-
-
-# Pieces of time
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("piece", [2, 3])
-def test_pieces_of_time_give_the_terms_and_gradients_of_the_whole(episodes, window, case, piece, monkeypatch):
-    settings, weighting = CASES[case]
-    model = random_world(episodes, head_units=(6,), **settings)
-    # Padded beforehand, so that both draw the same numbers.
-    monkeypatch.setattr(forward, "PIECE", piece)
-    window = forward.padded(window)
-    assert forward.pieces(len(window.reward))[0] > 1
-    compute = [eqx.filter_jit(lambda: everything(model, window, weighting)) for _ in range(2)]
-    terms, gradient, _ = compute[0]()
-    monkeypatch.setattr(forward, "PIECE", 1000)
-    whole_terms, whole_gradient, _ = compute[1]()
-    for part, whole in zip(terms, whole_terms, strict=True):
-        np.testing.assert_allclose(part, whole, rtol=1e-5)
-    for part, whole in zip(*map(jax.tree.leaves, (gradient, whole_gradient)), strict=True):
-        np.testing.assert_allclose(part, whole, rtol=1e-3, atol=1e-5)
-
-
-def test_padding_for_pieces_adds_few_steps_and_none_that_count(window):
-    for steps in (1, 63, 64, 65, 201, 1000):
-        count, size = forward.pieces(steps)
-        assert size <= forward.PIECE
-        assert steps <= count * size < steps + count
-
-
-def test_batch_statistics_are_those_of_a_piece(episodes, window, monkeypatch):
-    model = random_world(episodes, head_units=(6,), normalisation="batch")
-    monkeypatch.setattr(forward, "PIECE", 3)
-    window = forward.padded(window)
-    compute = eqx.filter_jit(lambda: everything(model, window, Weighting()))
-    terms, gradient, moved = compute()
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((terms, gradient, moved)))
-    # Averages move once for every piece.
-    before, after = model.decoder.alignment.norms[0].mean, moved.decoder.alignment.norms[0].mean
-    count = forward.pieces(len(window.reward))[0]
-    assert count > 1
-    assert not np.allclose(before, after)
 
 
 # One branch

@@ -334,7 +334,8 @@ def rewritten(fitted: WorldEvaluator, saved: Path, **settings: Any) -> None:
     path = saved / MODEL_FILE
     information = read_information(path)
     tree = load_tree(path, {"worlds": fitted.worlds, "initial": fitted.initial})
-    save_tree(path, tree, information={**information, "settings": {**information["settings"], **settings}})
+    changed = {"settings": {**information["settings"], **settings}, "references": None}
+    save_tree(path, tree, information={**information, **changed})
 
 
 def test_a_model_of_another_version_is_refused_by_the_settings_it_has(fitted, saved):

@@ -16,8 +16,7 @@ from vlbm.estimators.worlds.settings import WorldSettings, check_training
 from vlbm.models.base import Imagination, SamplingKind
 from vlbm.models.branching import BranchingModel
 from vlbm.models.latent import Architecture, Decoder, Encoder
-from vlbm.models.objective import objective
-from vlbm.models.terms import AlignmentKind, MixtureKind, Weighting
+from vlbm.models.objective import AlignmentKind, MixtureKind, Weighting, objective
 from vlbm.networks import NormalisationKind, stacked
 from vlbm.training import Evaluated
 from vlbm.windows import Window
