@@ -18,7 +18,7 @@ from torch.nn import functional
 from yardstick_rollout import Imagined
 
 from vlbm.models.branching import BranchingModel
-from vlbm.networks import LSTM, MLP, Linear
+from vlbm.networks import LSTM, MLP, BatchNorm, Linear
 from vlbm.policies.mlp import MLPPolicy
 
 
@@ -30,6 +30,8 @@ def mlp(network: MLP) -> nn.Sequential:
     """Linear, batch normalisation, rectifier, layer by layer."""
     parts: list[nn.Module] = []
     for layer, norm in zip(network.layers, network.norms, strict=True):
+        if not isinstance(norm, BatchNorm):
+            raise ValueError("the plain roll-out knows batch normalisation alone")
         normalised = nn.BatchNorm1d(layer.bias.shape[-1], eps=1e-3)
         values = {"weight": norm.gain, "bias": norm.shift, "running_mean": norm.mean}
         values["running_var"] = norm.variance
@@ -61,19 +63,12 @@ class Branch(nn.Module):
         self.reward = nn.Sequential(mlp(decoder.reward), linear(decoder.reward_head.linear))
         self.floor = floor
 
-    def gaussian(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        mean, spread = outputs.chunk(2, dim=-1)
-        return mean, functional.softplus(spread) + self.floor
-
     def forward(self, latent: Tensor, action: Tensor, state: Any, random: bool) -> tuple[Any, ...]:
         state = self.lstm(torch.cat([latent, action], dim=-1), state)
-        latent = drawn(*self.gaussian(self.transition(self.dense(self.alignment(state[0])))), random)
-        return (
-            latent,
-            state,
-            self.gaussian(self.observation(latent)),
-            self.gaussian(self.reward(latent)),
-        )
+        mean, scale = gaussian(self.transition(self.dense(self.alignment(state[0]))), self.floor)
+        latent = drawn(mean, scale, random)
+        observation, reward = self.observation(latent), self.reward(latent)
+        return latent, state, gaussian(observation, self.floor), gaussian(reward, self.floor)
 
 
 class PlainModel(nn.Module):
@@ -82,7 +77,7 @@ class PlainModel(nn.Module):
     def __init__(self, world: BranchingModel):
         super().__init__()
         encoder = jax.tree.map(lambda leaf: leaf[0], world.encoder)
-        floor = encoder.head.floor
+        floor = self.floor = encoder.head.floor
         self.initial = nn.Sequential(mlp(encoder.initial), linear(encoder.initial_head.linear))
         self.branches = nn.ModuleList(
             Branch(jax.tree.map(lambda leaf, index=index: leaf[index], world.decoder), floor)
@@ -125,7 +120,8 @@ def imagine_plainly(
     """`random=False` takes means everywhere."""
     observation = torch.from_numpy(start).repeat(len(policies), 1)
     first = model.initial(model.apply_scale("observation", observation))
-    latent = drawn(*model.branches[0].gaussian(first), random)
+    mean, scale = gaussian(first, model.floor)
+    latent = drawn(mean, scale, random)
     latents, states = [latent] * len(model.branches), [None] * len(model.branches)
     seen, taken, earned = [], [], []
     for _ in range(horizon):
@@ -153,6 +149,11 @@ def plain_policy(policy: MLPPolicy) -> nn.Sequential:
     made = [_linear(np.asarray(layer.weight), np.asarray(layer.bias)) for layer in layers]
     between = [nn.ReLU()] * (len(made) - 1) + [nn.Tanh()]
     return nn.Sequential(*itertools.chain.from_iterable(zip(made, between, strict=True)))
+
+
+def gaussian(outputs: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    mean, spread = outputs.chunk(2, dim=-1)
+    return mean, functional.softplus(spread) + floor
 
 
 def drawn(mean: Tensor, scale: Tensor, random: bool) -> Tensor:

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from plain_rollout import PlainModel, imagine_plainly, plain_policy
 from shapes import architecture, make_world, paper_settings, starts, tanh_policies, with_alive
 from yardstick import Yardstick
-from yardstick_rollout import imagine
+from yardstick_rollout import Imagined, imagine
 
+from vlbm.episodes import Episodes
 from vlbm.models.objective import objective
 from vlbm.rollout import rollout
 from vlbm.windows import Window
@@ -48,13 +50,20 @@ def test_it_has_as_many_parameters_as_vlbm(normalisation):
     assert sum(value.numel() for value in yardstick.state_dict().values()) == held + scaling
 
 
-def test_its_roll_out_gives_the_same_numbers():
+def test_their_roll_outs_give_the_same_numbers():
     settings = paper_settings(**SMALL, sampling="none")
     world = with_alive(stirred(make_world(settings)), 2)
     policies, start = tanh_policies(3, units=(16, 16)), starts(5)
     expected = rollout(world, policies, start=start, episodes=5, horizon=6, key=jax.random.key(0))
     model = Yardstick(architecture(settings), settings.branches).load(world)
-    found = imagine(model, list(policies.values()), start, horizon=6, random=False)
+    tuned = imagine(model, list(policies.values()), start, horizon=6, random=False)
+    acting = [plain_policy(policy) for policy in policies.values()]
+    plain = imagine_plainly(PlainModel(world), acting, start, horizon=6, random=False)
+    for found in (tuned, plain):
+        check_same(expected, found)
+
+
+def check_same(expected: dict[str, Episodes], found: Imagined) -> None:
     for index, episodes in enumerate(expected.values()):
         for ours, theirs in (
             (episodes.reward.reshape(5, 6), found.reward[:, index].T),
