@@ -22,6 +22,7 @@ def sections(path: str) -> list[str]:
     return [part.partition('"')[0] for part in text.split('<section id="')[1:]]
 
 
+@pytest.mark.slow
 def test_a_page_is_made_again_from_what_was_saved(folder, capsys):
     typed = ["evaluate", "logs.npz", "first.npz", "second.npz", "--set", *TINY, "--save", "kept"]
     assert run(*typed, "--report", "page.html", *FEW) == 0

@@ -55,6 +55,7 @@ def trained(monkeypatch) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 def test_doubly_robust_methods_share_critics_and_all_share_features(trained):
     horizon = SYSTEM.horizon
     together = compare(LOGS, POLICIES, METHODS, seeds=(0, 1), discount=0.9, horizon=horizon)
