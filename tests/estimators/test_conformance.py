@@ -104,6 +104,7 @@ CASES = {
     "wdr": Case(
         DoublyRobust(kind="wdr", critic=replace(FQE_SMALL, steps=300)),
         ("linear", "graph", "chain", "cliff", "sepsis"),
+        rounding=SOLVED,  # of its critic's equations
         elsewhere={"sepsis": {"estimator": DoublyRobust(kind="wdr", critic=replace(FQE_SEPSIS, steps=300))}},
     ),
     # World models foresee densities of vectors: they do not apply where an observation is one of some states.
