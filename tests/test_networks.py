@@ -15,9 +15,11 @@ from vlbm.networks import (
     BatchNorm,
     BernoulliHead,
     GaussianHead,
+    Identity,
     LayerNorm,
     Linear,
     LSTMState,
+    stacked,
 )
 
 
@@ -176,3 +178,16 @@ def test_the_lstm_starts_with_an_open_forget_gate():
     np.testing.assert_array_equal(np.asarray(lstm.inputs.bias).reshape(4, 5).sum(1), [0, 5, 0, 0])
     kept = lstm.step(LSTMState(jnp.zeros((1, 5)), jnp.ones((1, 5))), lstm.project(jnp.zeros((1, 2))))
     np.testing.assert_allclose(kept.cell, np.full((1, 5), expit(1.0)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("stack", [(), (3,)])
+def test_layers_do_the_same_where_a_batch_lies_in_columns(stack):
+    random = np.random.default_rng(0)
+    for make in (lambda: Linear(5, 4, random=random), lambda: LayerNorm(5), Identity):
+        layers = [make() for _ in range(3)]
+        layers = [jax.tree.map(lambda leaf: leaf + random.normal(size=leaf.shape), layer) for layer in layers]
+        inputs = jnp.asarray(random.normal(size=(*stack, 7, 5)), jnp.float32)
+        layer = stacked(layers) if stack else layers[0]
+        rows = jax.vmap(lambda one, batch: one(batch))(layer, inputs) if stack else layer(inputs)
+        columns = layer.columns(jnp.swapaxes(inputs, -1, -2))
+        np.testing.assert_allclose(jnp.swapaxes(columns, -1, -2), rows, rtol=1e-4, atol=1e-5)

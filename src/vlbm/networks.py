@@ -80,6 +80,10 @@ class Linear(eqx.Module):
     def __call__(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         return affine(inputs, self.weight, self.bias)
 
+    def columns(self, inputs: Float[Array, "*stack inputs batch"]) -> Float[Array, "*stack outputs batch"]:
+        """The same where a batch lies in columns; of stacked layers each has a batch of its own."""
+        return jnp.einsum("...io,...ib->...ob", self.weight, inputs) + self.bias[..., None]
+
 
 class LayerNorm(eqx.Module):
     """Normalises each vector by its own mean and deviation."""
@@ -94,6 +98,12 @@ class LayerNorm(eqx.Module):
         centred = inputs - inputs.mean(-1, keepdims=True)
         variance = (centred**2).mean(-1, keepdims=True)
         return centred * jax.lax.rsqrt(variance + 1e-5) * self.gain + self.shift
+
+    def columns(self, inputs: Float[Array, "*stack size batch"]) -> Float[Array, "*stack size batch"]:
+        """The same where a batch lies in columns; of stacked layers each has a batch of its own."""
+        centred = inputs - inputs.mean(-2, keepdims=True)
+        variance = (centred**2).mean(-2, keepdims=True)
+        return centred * jax.lax.rsqrt(variance + 1e-5) * self.gain[..., None] + self.shift[..., None]
 
     def train(
         self, inputs: Float[Array, "*batch size"], valid: Bool[Array, "*batch"]
@@ -147,6 +157,9 @@ class Identity(eqx.Module):
     """No normalisation."""
 
     def __call__(self, inputs: Array) -> Array:
+        return inputs
+
+    def columns(self, inputs: Array) -> Array:
         return inputs
 
     def train(self, inputs: Array, valid: Array) -> tuple[Array, Identity]:

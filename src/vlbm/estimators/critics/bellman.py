@@ -84,9 +84,9 @@ class Logged(eqx.Module):
         chosen = choice.reshape(len(row), shape.policies, -1)
         observation = self.seen(row, shape)
         if shape.discrete:
-            free = jnp.einsum("cpba,bpa->cpb", critics(observation, None), chosen)
+            free = jnp.einsum("cpab,bpa->cpb", critics(observation, None), chosen)
         else:
-            free = critics(observation, chosen)[..., 0]
+            free = critics(observation, chosen)[:, :, 0]
         free = _smaller_twin(free, shape)
         feasible = jnp.clip(free, self.low[row], self.high[row])
         return feasible, jnp.abs(free - feasible)
@@ -97,9 +97,9 @@ class Logged(eqx.Module):
         """Q of the logged actions."""
         observation, action = self.seen(self.before[step], shape), self.action[step]
         if not shape.discrete:
-            return critics(observation, action)[..., 0]
+            return critics(observation, action)[:, :, 0]
         outputs = critics(observation, None)
-        return jnp.take_along_axis(outputs, action[None, None, :, None], axis=-1)[..., 0]
+        return jnp.take_along_axis(outputs, action[None, None, None], axis=-2)[:, :, 0]
 
     def logged_values(
         self, critics: Critics, step: Int[Array, " batch"], shape: Shape

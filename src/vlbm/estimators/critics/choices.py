@@ -18,7 +18,7 @@ from vlbm.policies.checks import check_actions
 from vlbm.policies.crowd import Actions, Crowd
 from vlbm.scaling import Scaler
 
-CHUNK = 8192  # observations per call: what wide networks keep of them should fit in memory
+CHUNK = 1024  # observations per call, whoever is asked: what wide networks keep of them should fit in caches
 BUDGET = 1 << 30  # bytes; a table larger than this is never made, and policies are asked on the way
 
 

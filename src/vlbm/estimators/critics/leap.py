@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vlbm.estimators.critics.bellman import Logged, Shape
@@ -13,6 +16,15 @@ from vlbm.estimators.critics.networks import Critics
 PROBE = 6_000_000  # numbers that a leap looks at for one network: regressors of as many steps as that makes
 LARGEST_SYSTEM = 300  # unknowns of a leap where every discrete action has its own
 RIDGE = 3e-3  # of the mean square of the regressors
+PIECE = 512  # steps looked at together
+
+
+class Sums(NamedTuple):
+    """What the equations are made of."""
+
+    square: Float[Array, "copies policies unknowns unknowns"]
+    right: Float[Array, "copies policies unknowns"]
+    size: Float[Array, "copies policies"]  # mean square of the regressors
 
 
 def probe_size(critics: Critics) -> int:
@@ -35,44 +47,65 @@ def leap(
     0.995 such an error shrinks by half a percent while the targets are renewed. For what is linear the
     end of it all is one system of linear equations (LSTD, as a correction of what is there).
     """
-    taken = logged.action[probe]
-    error = shape.per_copy(logged.targets(critics, probe, choice, shape))
-    error = error - logged.action_values(critics, probe, shape)
-    weight = shape.per_copy(logged.weight[logged.episode[probe]].T) / len(probe)
-    discount = logged.discount * logged.goes_on[probe]
-    row = logged.before[probe]
-    seen, after = logged.seen(row, shape), logged.seen(row + 1, shape)
-    chosen = choice.reshape(len(probe), shape.policies, -1)
+    actions = choice.shape[-1] // shape.policies
     outputs = 1
-    if shape.discrete and critics.regressor_count * chosen.shape[-1] <= LARGEST_SYSTEM:
+    if shape.discrete and critics.regressor_count * actions <= LARGEST_SYSTEM:
         # Every action has a head of its own. Where that is too many, all heads are moved alike.
-        outputs = chosen.shape[-1]
+        outputs = actions
+    unknowns = critics.regressor_count * outputs
 
-    def of_one(part: tuple[Critics, Array, Array]) -> Float[Array, "copies regressors outputs"]:
-        critics, error, chosen = part
-        critics = jax.tree.map(lambda leaf: leaf[:, None], critics)
-        here = critics.regressors(seen, None if shape.discrete else taken)[:, 0]
-        there = critics.regressors(after, None if shape.discrete else chosen[:, None])[:, 0]
+    def add(sums: Sums, piece: tuple[Array, Array, Array]) -> tuple[Sums, None]:
+        step, counts, choice = piece
+        error = shape.per_copy(logged.targets(critics, step, choice, shape))
+        error = error - logged.action_values(critics, step, shape)
+        taken, chosen = logged.action[step], choice.reshape(len(step), shape.policies, -1)
+        row = logged.before[step]
+        here = critics.regressors(logged.seen(row, shape), None if shape.discrete else taken)
+        there = critics.regressors(logged.seen(row + 1, shape), None if shape.discrete else chosen)
         if outputs > 1:
-            here = _by_action(here, jax.nn.one_hot(taken, outputs))
-            there = _by_action(there, chosen)
-        weighted = weight[..., None] * here
-        square = jnp.einsum("cbi,cbj->cij", weighted, here - discount[:, None] * there)
-        size = jnp.einsum("cbi,cbi->c", weighted, here) / here.shape[-1]
-        ridge = RIDGE * size[:, None, None] * jnp.eye(here.shape[-1])
-        right = jnp.einsum("cbi,cb->ci", weighted, error)
-        by = jnp.linalg.solve(square + ridge, right[..., None])[..., 0]
-        # A system that is nearly singular answers anything: no leap goes farther than values are spread.
-        change = jnp.einsum("cbi,ci->cb", here, by)
-        by = by / jnp.maximum(jnp.sqrt((change**2).mean(axis=-1, keepdims=True)), 1.0)
-        by = jnp.where(jnp.isfinite(by).all(axis=-1, keepdims=True), by, 0.0)
-        return by.reshape(len(by), -1, outputs)
+            here = _by_action(here, jax.nn.one_hot(taken, outputs).T)
+            there = _by_action(there, jnp.moveaxis(chosen, 0, -1))
+        weight = shape.per_copy(logged.weight[logged.episode[step]].T) * counts
+        weighted = weight[:, None, None] * here
+        lost = here - logged.discount * logged.goes_on[step] * there
+        more = Sums(
+            square=jnp.einsum("cpib,cpjb->cpij", weighted, lost),
+            right=jnp.einsum("cpib,cpb->cpi", weighted, error),
+            size=(weighted * here).sum(axis=(-2, -1)) / unknowns,
+        )
+        return jax.tree.map(jnp.add, sums, more), None
 
-    # One policy after the other: what one system looks at is large enough.
-    parts = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (critics, error, chosen))
-    return jnp.swapaxes(jax.lax.map(of_one, parts), 0, 1)
+    pieces = _pieces(probe, choice)
+    stack = critics.bias.shape[:2]
+    nothing = Sums(jnp.zeros((*stack, unknowns, unknowns)), jnp.zeros((*stack, unknowns)), jnp.zeros(stack))
+    sums, _ = jax.lax.scan(add, nothing, pieces)
+    ridge = RIDGE * sums.size[..., None, None] * jnp.eye(unknowns)
+    by = jnp.linalg.solve(sums.square + ridge, sums.right[..., None])
+    by = by.reshape(*stack, -1, outputs)
+    by = jnp.where(jnp.isfinite(by).all(axis=(-2, -1), keepdims=True), by, 0.0)
+    # A system that is nearly singular answers anything: no leap goes farther than values are spread.
+    step = pieces[0][0]
+    moved = logged.action_values(critics.corrected(by), step, shape)
+    change = moved - logged.action_values(critics, step, shape)
+    return by / jnp.maximum(jnp.sqrt((change**2).mean(axis=-1)), 1.0)[..., None, None]
 
 
-def _by_action(features: Float[Array, "copies batch units"], share: Float[Array, "batch actions"]) -> Array:
+def _pieces(probe: Int[Array, " probe"], choice: Array) -> tuple[Array, Array, Array]:
+    """Steps, what each of them counts, and choices, in pieces that a processor's caches hold."""
+    count, size = len(probe), min(PIECE, len(probe))
+    place = np.arange(-(-count // size) * size)
+    counts = jnp.asarray(place < count, jnp.float32) / count
+    place = np.minimum(place, count - 1)
+    return (
+        probe[place].reshape(-1, size),
+        counts.reshape(-1, size),
+        choice[place].reshape(-1, size, choice.shape[-1]),
+    )
+
+
+def _by_action(
+    features: Float[Array, "copies policies units batch"], share: Float[Array, "*#policies actions batch"]
+) -> Float[Array, "copies policies units*actions batch"]:
     """Regressors of every action, as much as it has a share in what is done."""
-    return (features[..., None] * share[:, None]).reshape(*features.shape[:2], -1)
+    share = share[..., None, :, :]
+    return (features[:, :, :, None] * share).reshape(*features.shape[:2], -1, features.shape[-1])

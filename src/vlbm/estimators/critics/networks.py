@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -45,11 +45,11 @@ class Critics(eqx.Module):
 
     The first layer is kept apart, because all networks see the same observations: their products are
     one product. Discrete actions have a head each; vectors enter the first layer, and a quadratic part
-    beside the network where inputs are few enough.
+    beside the network where inputs are few enough. The batch is the last axis of all that networks
+    compute: sums over units then run along memory, which makes normalised layers three times faster.
     """
 
-    observed: Float[Array, "copies policies inputs units"]
-    acted: Float[Array, "copies policies act units"] | None
+    first: Float[Array, "copies policies units inputs+act"]  # action vectors come last
     bias: Float[Array, "copies policies units"]
     layers: tuple[Linear, ...]  # stacked
     norms: tuple[LayerNorm | Identity, ...]  # stacked
@@ -79,8 +79,7 @@ class Critics(eqx.Module):
             first = Linear(inputs + vectors, units[0], random=random, gain=2**0.5)
             single.append(
                 (
-                    first.weight[:inputs],
-                    None if discrete else first.weight[inputs:],
+                    first.weight.T,
                     first.bias,
                     tuple(Linear(*size, random=random, gain=2**0.5) for size in sizes),
                     tuple(make_normalisation("layer" if layer_norm else "none", size) for size in units),
@@ -89,45 +88,51 @@ class Critics(eqx.Module):
                 )
             )
         stacked = jax.tree.map(lambda *leaves: _spread(leaves, policies), *single)
-        self.observed, self.acted, self.bias, self.layers, self.norms, self.head = stacked
+        self.first, self.bias, self.layers, self.norms, self.head = stacked
         few = vectors and observations + vectors <= LARGEST
         self.quadratic = (
-            Quadratic(copies=copies, policies=policies, inputs=observations + vectors)
+            Quadratic(copies=copies, policies=policies, observations=observations, actions=vectors)
             if quadratic and few
             else None
         )
 
     def __call__(
         self, seen: Seen, action: Float[Array, "batch act"] | Float[Array, "batch policies act"] | None
-    ) -> Float[Array, "copies policies batch outputs"]:
+    ) -> Float[Array, "copies policies outputs batch"]:
         """The outputs of all networks; of discrete actions one output each, otherwise one."""
         hidden = self.hidden(seen, action)
-        outputs = jax.vmap(jax.vmap(lambda head, hidden: head(hidden)))(self.head, hidden)
+        outputs = _flat(self.head).columns(_flat(hidden)).reshape(*hidden.shape[:2], -1, hidden.shape[-1])
         if self.quadratic is None or action is None:
             return outputs
-        return outputs + self.quadratic(seen.plain, action)[..., None]
+        return outputs + self.quadratic(seen.plain, action)[:, :, None]
 
     def hidden(
         self, seen: Seen, action: Float[Array, "batch act"] | Float[Array, "batch policies act"] | None
-    ) -> Float[Array, "copies policies batch units"]:
+    ) -> Float[Array, "copies policies units batch"]:
         """The last hidden layer; action vectors are the same for all policies, or each has its own."""
-        first = jnp.einsum("cbi,cpiu->cpbu", seen.inputs, self.observed)
-        if self.acted is not None and action is not None:
-            pattern = "bi,cpiu->cpbu" if action.ndim == 2 else "bpi,cpiu->cpbu"
-            first = first + jnp.einsum(pattern, action, self.acted)
-        first = first + self.bias[..., None, :]
-        return jax.vmap(jax.vmap(_deep))(self.layers, self.norms, first)
+        inputs = seen.inputs
+        if action is not None and action.ndim == 2:
+            inputs = jnp.concatenate([inputs, jnp.broadcast_to(action, (len(inputs), *action.shape))], -1)
+        known = inputs.shape[-1]
+        first = jnp.einsum("cpui,cbi->cpub", self.first[..., :known], inputs)
+        if action is not None and action.ndim == 3:
+            first = first + jnp.einsum("cpui,bpi->cpub", self.first[..., known:], action)
+        layers, norms = _flat((self.layers, self.norms))
+        hidden = jax.nn.relu(norms[0].columns(_flat(first + self.bias[..., None])))
+        for layer, norm in zip(layers, norms[1:], strict=True):
+            hidden = jax.nn.relu(norm.columns(layer.columns(hidden)))
+        return hidden.reshape(*first.shape[:2], *hidden.shape[1:])
 
     def regressors(
         self, seen: Seen, action: Float[Array, "batch act"] | Float[Array, "batch policies act"] | None
-    ) -> Float[Array, "copies policies batch regressors"]:
+    ) -> Float[Array, "copies policies regressors batch"]:
         """All that the outputs are linear in: hidden units, products of inputs, and last a one."""
         hidden = self.hidden(seen, action)
-        parts = [hidden, jnp.ones_like(hidden[..., :1])]
+        parts = [hidden, jnp.ones_like(hidden[..., :1, :])]
         if self.quadratic is not None and action is not None:
             products = self.quadratic.products(seen.plain, action)
-            parts.insert(1, jnp.broadcast_to(products, (*hidden.shape[:-1], products.shape[-1])))
-        return jnp.concatenate(parts, axis=-1)
+            parts.insert(1, jnp.broadcast_to(products, (*hidden.shape[:2], *products.shape[1:])))
+        return jnp.concatenate(parts, axis=-2)
 
     @property
     def regressor_count(self) -> int:
@@ -161,12 +166,6 @@ def _spread(leaves: Sequence[Array], policies: int) -> Array:
     return jnp.asarray(np.repeat(stack, policies, axis=1))
 
 
-def _deep(
-    layers: tuple[Linear, ...],
-    norms: tuple[LayerNorm | Identity, ...],
-    features: Float[Array, "batch units"],
-) -> Float[Array, "batch units"]:
-    features = jax.nn.relu(norms[0](features))
-    for layer, norm in zip(layers, norms[1:], strict=True):
-        features = jax.nn.relu(norm(layer(features)))
-    return features
+def _flat(stack: Any) -> Any:
+    """Copies and policies as one axis: an axis of one copy more would slow XLA's loops by half."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stack)

@@ -221,7 +221,7 @@ class SaddlePoint(eqx.Module):
             raw, here = ratios.logged(logged, batch.step), self.value.unit * values.logged(logged, batch.step)
             there = values.chosen(logged, after, batch.choice)
             output = self.ratio.output(ratios.networks, logged, batch.step)
-            ratio, shape = self.ratio.read(output), raw * self.ratio.slope(output)[..., None]
+            ratio, shape = self.ratio.read(output), raw * self.ratio.slope(output)[:, None]
             value = self.value.logged(values.networks, logged, batch.step)
             value_after = self.value.chosen(values.networks, logged, after, batch.choice)
             residual = game.residual(
@@ -232,8 +232,8 @@ class SaddlePoint(eqx.Module):
                 continuation=continuation,
                 share=self.share,
             )
-            lost = here - continuation[:, None] * there
-            begun = self.share * values.chosen(logged, batch.first, batch.first_choice).mean(axis=1)
+            lost = here - continuation * there
+            begun = self.share * values.chosen(logged, batch.first, batch.first_choice).mean(axis=-1)
             if game.normalised:
                 # The multiplier is one more unknown that goes down.
                 here, lost = (
@@ -267,9 +267,8 @@ class Corrections(NamedTuple):
     multiplier: Float[Array, " policies"]
 
 
-def _extended(features: Float[Array, "policies batch unknowns"], column: Float[Array, " batch"]) -> Array:
-    column = jnp.broadcast_to(column[None, :, None], (*features.shape[:2], 1))
-    return jnp.concatenate([features, column], axis=-1)
+def _extended(features: Float[Array, "policies unknowns batch"], more: Float[Array, " batch"]) -> Array:
+    return jnp.concatenate([features, jnp.broadcast_to(more, (len(features), 1, len(more)))], axis=1)
 
 
 class Moments(NamedTuple):

@@ -35,8 +35,8 @@ class Reading(eqx.Module):
         """What the networks say of logged actions, before it is read."""
         seen, action = seen_at(logged, logged.before[step]), logged.action[step]
         if not self.discrete:
-            return networks(seen, action)[0, ..., 0]
-        return jnp.take_along_axis(networks(seen, None)[0], action[None, :, None], axis=-1)[..., 0]
+            return networks(seen, action)[0, :, 0]
+        return jnp.take_along_axis(networks(seen, None)[0], action[None, None], axis=1)[:, 0]
 
     def chosen(
         self,
@@ -48,8 +48,8 @@ class Reading(eqx.Module):
         """Of what every policy does at some observations."""
         seen, chosen = seen_at(logged, row), choice.reshape(len(row), self.policies, -1)
         if not self.discrete:
-            return self.read(networks(seen, chosen)[0, ..., 0])
-        return jnp.einsum("pba,bpa->pb", self.read(networks(seen, None)[0]), chosen)
+            return self.read(networks(seen, chosen)[0, :, 0])
+        return jnp.einsum("pab,bpa->pb", self.read(networks(seen, None)[0]), chosen)
 
     def slope(self, output: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
         """How fast what is read grows with the output."""

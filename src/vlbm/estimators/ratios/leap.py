@@ -73,19 +73,19 @@ class Unknowns(NamedTuple):
         units, actions = self.networks.head.weight.shape[-2:]
         return actions if self.reading.discrete and (units + 1) * actions <= LARGEST_SYSTEM else 1
 
-    def logged(self, logged: Logged, step: Int[Array, " batch"]) -> Float[Array, "policies batch unknowns"]:
+    def logged(self, logged: Logged, step: Int[Array, " batch"]) -> Float[Array, "policies unknowns batch"]:
         """How the outputs for logged actions grow with the unknowns."""
         taken = logged.action[step]
         given = None if self.reading.discrete else taken
         found = self.networks.regressors(seen_at(logged, logged.before[step]), given)[0]
-        return found if self.heads == 1 else _by_action(found, jax.nn.one_hot(taken, self.heads)[None])
+        return found if self.heads == 1 else _by_action(found, jax.nn.one_hot(taken, self.heads).T[None])
 
     def chosen(
         self,
         logged: Logged,
         row: Int[Array, " batch"],
         choice: Float[Array, "batch policies*act"],
-    ) -> Float[Array, "policies batch unknowns"]:
+    ) -> Float[Array, "policies unknowns batch"]:
         """How what is read for the policies' own actions grows with the unknowns."""
         seen, chosen = seen_at(logged, row), choice.reshape(len(row), self.reading.policies, -1)
         given = None if self.reading.discrete else chosen
@@ -93,8 +93,8 @@ class Unknowns(NamedTuple):
         slope = self.reading.slope(self.networks(seen, given)[0])
         if not self.reading.discrete:
             return found * slope
-        weight = jnp.swapaxes(chosen, 0, 1) * slope
-        return found * weight.sum(-1, keepdims=True) if self.heads == 1 else _by_action(found, weight)
+        weight = jnp.moveaxis(chosen, 0, -1) * slope
+        return found * weight.sum(1, keepdims=True) if self.heads == 1 else _by_action(found, weight)
 
     def moved(self, other: Critics, by: Float[Array, "policies unknowns"]) -> Critics:
         """Other networks of this kind with the unknowns changed; what is no number changes nothing."""
@@ -103,24 +103,24 @@ class Unknowns(NamedTuple):
 
 
 def _by_action(
-    features: Float[Array, "policies batch units"], weight: Float[Array, "#policies batch act"]
-) -> Float[Array, "policies batch units*act"]:
+    features: Float[Array, "policies units batch"], weight: Float[Array, "#policies act batch"]
+) -> Float[Array, "policies units*act batch"]:
     """Features for every action, as much as it has a share in what is done."""
-    return (features[..., None] * weight[:, :, None]).reshape(*features.shape[:2], -1)
+    return (features[:, :, None] * weight[:, None]).reshape(len(features), -1, features.shape[-1])
 
 
 def product(
-    left: Float[Array, "policies batch left"], right: Float[Array, "policies batch right"]
+    left: Float[Array, "policies left batch"], right: Float[Array, "policies right batch"]
 ) -> Float[Array, "policies left right"]:
     """The mean of products over a batch."""
-    return jnp.einsum("pbi,pbj->pij", left, right) / left.shape[1]
+    return jnp.einsum("pib,pjb->pij", left, right) / left.shape[-1]
 
 
 def inner(
-    features: Float[Array, "policies batch unknowns"], values: Float[Array, "policies batch"]
+    features: Float[Array, "policies unknowns batch"], values: Float[Array, "policies batch"]
 ) -> Float[Array, "policies unknowns"]:
     """The mean of features times values over a batch."""
-    return jnp.einsum("pbi,pb->pi", features, values) / features.shape[1]
+    return jnp.einsum("pib,pb->pi", features, values) / features.shape[-1]
 
 
 def ridge(square: Float[Array, "policies n n"], *, weight: float) -> Float[Array, "policies n n"]:

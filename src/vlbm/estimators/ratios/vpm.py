@@ -160,19 +160,19 @@ class PowerIteration(eqx.Module):
             continuation = logged.discount * logged.goes_on[batch.step]
             raw = unknowns.logged(logged, batch.step)
             output = self.ratio.output(unknowns.networks, logged, batch.step)
-            ratio, here = self.ratio.read(output), raw * self.ratio.slope(output)[..., None]
+            ratio, here = self.ratio.read(output), raw * self.ratio.slope(output)[:, None]
             there = unknowns.chosen(logged, logged.before[batch.step] + 1, batch.choice)
             return Moments(
                 raw=product(raw, raw),
                 square=product(here, here),
                 fitted=inner(here, ratio),
                 mean=ratio.mean(axis=1),
-                means=here.mean(axis=1),
+                means=here.mean(axis=-1),
                 led=inner(there, continuation * ratio),
-                leads=product(continuation[:, None] * there, here),
-                start=unknowns.chosen(logged, batch.first, batch.first_choice).mean(axis=1),
+                leads=product(continuation * there, here),
+                start=unknowns.chosen(logged, batch.first, batch.first_choice).mean(axis=-1),
                 ended=((1 - continuation) * ratio).mean(axis=1),
-                ends=((1 - continuation)[:, None] * here).mean(axis=1),
+                ends=((1 - continuation) * here).mean(axis=-1),
             )
 
         found = summed(moments, batches)
