@@ -64,13 +64,20 @@ def feed_forward(logs) -> dict[str, object]:
     world = evaluator.worlds[0]
     imagined = rollout(world, policies, start=start, episodes=8, horizon=7, key=key)
     run = unrolling.TracedRun(world, policies, start=start, episodes=8, horizon=3, actions="sample", key=key)
+    sampled = run.advance(0, 3).action.tolist()
+    used = len(run.observation.sharding.device_set)
+    run.keep(np.array([1]))
+    kept = run.advance(3, 4).action[:, 0].tolist()
+    run = unrolling.TracedRun(world, policies, start=start, episodes=8, horizon=3, actions="sample", key=key)
+    run.advance(0, 3)
     return {
         "ff": losses(evaluator),
         "mapped": losses(mapped),
         "imagined": [episodes.observation.tolist() for episodes in imagined.values()],
-        "sampled": run.advance(0, 3).action.tolist(),
+        "sampled": sampled,
+        "kept": [run.advance(3, 4).action[:, 1].tolist(), kept],
         "several": [history.entries for history in several.histories],
-        "used": len(run.observation.sharding.device_set),
+        "used": used,
     }
 
 

@@ -68,6 +68,12 @@ def test_mapped_data_give_the_losses_of_data_in_memory(both):
     assert both["mapped"] == both["ff"]
 
 
+def test_a_policy_that_goes_on_alone_acts_as_it_would_have_in_company(both):
+    for together, alone in both["kept"]:
+        np.testing.assert_allclose(alone, together, rtol=1e-5, atol=1e-6)
+        assert np.std(together) > 0
+
+
 def test_split_imagined_episodes_keep_their_order_and_their_values(both):
     whole, parts = (np.array(values) for values in both["imagined"])
     # Weights differ by rounding; episodes that changed places would differ by whole steps.

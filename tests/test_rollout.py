@@ -269,6 +269,69 @@ def test_a_rule_that_does_not_answer_for_each_observation_is_refused():
         run(make(), {"a": gain(0.0, 0.0)}, horizon=5, termination=lambda seen: True)
 
 
+def drifting(force: float, *, outside: bool, calls: list[float] | None = None) -> Policy:
+    """Turns x' = (x_2 + a, -x_1) into x' = (x_1 + force, -x_1)."""
+    if not outside:
+        return Drift(jnp.array(force))
+
+    def act(seen: np.ndarray) -> np.ndarray:
+        if calls is not None:
+            calls.append(force)
+        return seen[:, :1] - seen[:, 1:] + force
+
+    return FunctionPolicy(act)
+
+
+class Drift(Gain):
+    spread: jax.Array = eqx.field(default_factory=lambda: jnp.array(0.0))
+
+    def mean(self, observation):
+        return observation[..., :1] - observation[..., 1:] + self.gain
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_policies_that_have_ended_are_left_behind_and_nothing_changes(monkeypatch, outside):
+    start = np.tile(START, (FEW, 1)).round()  # whole numbers
+    calls: list[float] = []
+    policies = {
+        f"drifts {force}": drifting(force, outside=outside, calls=calls) for force in (1.0, 0.0, 3.0, 2.0)
+    }
+    asked = []
+
+    def far(seen: np.ndarray) -> np.ndarray:
+        asked.append(len(seen))
+        return np.abs(seen[:, 0]) > 2 * CHUNK
+
+    imagined = []
+    for worth in (10**9, 1):
+        monkeypatch.setattr("vlbm.rollout.WORTH", worth)
+        horizon = 5 * CHUNK
+        imagined.append(
+            run(
+                make(WholeNumberWorld),
+                policies,
+                horizon=horizon,
+                start=start,
+                termination=far,
+                actions="mean",
+            )
+        )
+    assert all(same(imagined[0][name], imagined[1][name]) for name in policies)
+    assert {name: bool(part.terminated.all()) for name, part in imagined[0].items()} == {
+        "drifts 1.0": True,
+        "drifts 0.0": False,
+        "drifts 3.0": True,
+        "drifts 2.0": True,
+    }
+    # 3 and 2 end first, then 1: from four policies two go on, and then one.
+    stretches = [count // (CHUNK * len(start)) for count in asked]
+    assert stretches[:5] == [4] * 5
+    assert stretches[5:] == sorted(stretches[5:], reverse=True)
+    assert set(stretches[5:]) == {4, 2, 1}
+    if outside:
+        assert calls.count(0.0) == 10 * CHUNK > calls.count(1.0) > calls.count(3.0)
+
+
 # What leaves the numbers
 
 

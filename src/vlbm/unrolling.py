@@ -34,6 +34,13 @@ class Trace(NamedTuple):
     reward: Float[Any, "steps policies episodes"]
     ended: Bool[Any, "steps policies episodes"]
 
+    def among(self, policies: int, places: Int[np.ndarray, " some"]) -> Trace:
+        """This as part of what all policies leave behind; zeros stand for the others."""
+        whole = [np.zeros((len(part), policies, *part.shape[2:]), part.dtype) for part in self]
+        for part, own in zip(whole, self, strict=True):
+            part[:, places] = own
+        return Trace(*whole)
+
 
 class Chance(NamedTuple):
     """All that is random in a step, but for what policies draw themselves."""
@@ -75,12 +82,22 @@ class Run(ABC):
     def advance(self, begin: int, steps: int) -> Trace:
         """The next steps, of which `begin` is the first."""
 
+    @abstractmethod
+    def keep(self, places: Int[np.ndarray, " kept"]) -> None:
+        """Go on with some of the policies alone; what they meet stays as it would have been."""
+
 
 class TracedRun(Run):
     """Policies written in JAX, inside the compiled loop; every device imagines a lot of their episodes."""
 
     def _lots(self, episodes: int) -> int:
         return parts_for(episodes, smallest=-(-SMALLEST_LOT // len(self.policies)))
+
+    def keep(self, places: Int[np.ndarray, " kept"]) -> None:
+        self.policies = _some(self.policies, places)
+        fixed = (self.world, placed(jnp.asarray(places), over_devices(self.lots)))
+        self.state, self.observation = _kept(fixed, (self.state, self.observation), self.lots)
+        self.__dict__.pop("_crowd", None)
 
     @cached_property
     def _crowd(self) -> Crowd:
@@ -124,6 +141,11 @@ class HostRun(Run):
             )
         return Trace(*(np.stack(parts) for parts in zip(*taken, strict=True)))
 
+    def keep(self, places: Int[np.ndarray, " kept"]) -> None:
+        self.policies = _some(self.policies, places)
+        self.state = self.world.kept(self.state, jnp.asarray(places))
+        self.observation = self.observation[jnp.asarray(places)]
+
     def _act(self, name: str, policy: Policy, seen: np.ndarray, key: PRNGKeyArray) -> np.ndarray:
         return check_actions(
             name,
@@ -150,6 +172,17 @@ def _begin(
         return world.begin(observation, key=lot_key(key)), observation
 
     return in_lots(begin, lots)((world, key), start)
+
+
+@eqx.filter_jit
+def _kept(
+    fixed: tuple[World, Int[Array, " kept"]], states: tuple[Any, Array], lots: int
+) -> tuple[Any, Array]:
+    def keep(fixed: tuple[World, Array], lot: tuple[Any, Array]) -> tuple[Any, Array]:
+        (world, places), (state, observation) = fixed, lot
+        return world.kept(state, places), observation[places]
+
+    return in_lots(keep, lots)(fixed, states)
 
 
 @eqx.filter_jit
@@ -199,6 +232,11 @@ def _chance(world: World, episodes: int, key: PRNGKeyArray, time: Array) -> Chan
 def _keys(key: PRNGKeyArray, time: Array) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
     action_key, world_key, ending_key = jax.random.split(jax.random.fold_in(key, time), 3)
     return action_key, world_key, ending_key
+
+
+def _some(policies: Mapping[str, Policy], places: Int[np.ndarray, " some"]) -> Mapping[str, Policy]:
+    names = list(policies)
+    return {names[place]: policies[names[place]] for place in places}
 
 
 def _in_lots(start: Float[np.ndarray, "episodes obs"], lots: int) -> Float[Array, "lots episodes obs"]:

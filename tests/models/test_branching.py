@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -191,6 +192,14 @@ def test_luck_is_shared_by_policies_and_not_by_episodes(world, start, actions):
 
 
 # Branches that weigh nothing
+
+
+def test_a_state_of_some_policies_is_theirs_alone(world, start):
+    batch = jnp.stack([start, 2 * start, 3 * start])
+    whole = world.begin(batch, key=jax.random.key(0))
+    some = world.kept(whole, jnp.array([2, 0]))
+    expected = world.begin(batch[jnp.array([2, 0])], key=jax.random.key(0))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), some, expected)
 
 
 def test_branches_that_weigh_nothing_are_dropped_and_nothing_changes(world, start, actions):

@@ -70,6 +70,10 @@ class World(eqx.Module):
     def step(self, state: Any, action: Array, *, luck: Any) -> tuple[Any, Outcome]:
         """One step of the imagined system, given what `luck` drew for it."""
 
+    def kept(self, state: Any, keep: Int[Array, " kept"]) -> Any:
+        """The state of some of the policies, where the batch is (policies, episodes)."""
+        return jax.tree.map(lambda leaf: leaf[keep], state)
+
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
         """Latents of logged observations; only latent models have any."""
         raise TypeError(f"{type(self).__name__} has no latents")

@@ -127,6 +127,11 @@ class BranchingModel(World):
             self.observation.invert(observation), self.reward.invert(reward)[..., 0], ending
         )
 
+    def kept(self, state: BranchState, keep: Int[Array, " kept"]) -> BranchState:
+        # Branches come before policies.
+        latent, lstm = jax.tree.map(lambda leaf: leaf[:, keep], (state.latent, state.lstm))
+        return BranchState(latent, lstm, state.age[keep])
+
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
         """The latent of every observation, row for row as `episodes.observation`."""
         from vlbm.models.encoding import encode
