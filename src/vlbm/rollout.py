@@ -67,7 +67,7 @@ def rollout(
                 if finished.all():
                     break
                 saved = finished.sum() * episodes * (horizon - begin - steps)
-                if 2 * finished.sum() >= len(finished) and saved >= WORTH:
+                if 2 * finished.sum() >= len(under_way) and saved >= WORTH:
                     run.keep(np.flatnonzero(~finished))
                     under_way = under_way[~finished]
         whole = Trace(*(np.concatenate(parts) for parts in zip(*traces, strict=True)))
