@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vlbm.diagnostics.trust import Circumstances, judge
+from vlbm.diagnostics.trust import OUTSIDE, Circumstances, judge
 from vlbm.estimate import Estimate
 
 ROW = Estimate("hare", 10.0, 1.0, 8.0, 12.0, np.full(5, 10.0), 100.0)
@@ -28,6 +28,12 @@ def test_what_nothing_speaks_against_is_sound_and_says_why():
     text = " ".join(reason.text for reason in verdict.reasons)
     assert "stays where the log has data: 2 %" in text
     assert "3 models put it between 9 and 11" in text
+
+
+def test_how_much_lies_outside_is_what_the_estimate_itself_says():
+    verdict = judge(replace(ROW, details={OUTSIDE: 0.7}), CALM)
+    assert "most of the time: 70 %" in verdict.reasons[0].text
+    assert judge(replace(ROW, details={OUTSIDE: 0.7}), replace(CALM, outside=None)).level == "doubtful"
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pages import made_evidence, made_logged
+from vlbm.diagnostics.support import Support
 from vlbm.errors import InputError
 from vlbm.estimate import Estimate
 from vlbm.estimators.base import Answer, Evaluator
@@ -91,6 +92,12 @@ def test_without_a_log_what_it_would_tell_is_left_out(logs):
     assert evidence.times.tolist() == [0, 1, 2, 3, 4, 5]
     assert evidence.model.calibration is None
     assert evidence.policies["stays"].outside is None
+
+
+def test_worlds_that_know_where_their_log_has_data_need_no_log_for_it(logs):
+    knowing = replace(walker(logs, 1), support=Support.of(logs))
+    _, evidence = Examiner.of(None, discount=0.9, horizon=5).examine(knowing, POLICIES, episodes=4)
+    assert evidence.policies["stays"].outside_share == 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

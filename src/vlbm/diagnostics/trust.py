@@ -60,7 +60,8 @@ class Circumstances:
 
 def judge(row: Estimate, known: Circumstances) -> Verdict:
     """Reasons against first, the gravest of all at the top."""
-    known = known if known.outside is not None else replace(known, outside=row.details.get(OUTSIDE))
+    # The share that the table warns of, where there is one: the page must not tell another.
+    known = replace(known, outside=row.details.get(OUTSIDE, known.outside))
     # Leaving the log is judged below, with how much of it there is.
     told = [text for text in row.warnings if not text.startswith(LEAVES)]
     reasons = [Reason(_sentence(text), "caution", text.partition(":")[0]) for text in told]

@@ -53,15 +53,14 @@ class Examiner:
     discount: float
     horizon: int | None
     summary: LoggedSummary | None
-    support: Support | None
 
     @classmethod
     def of(cls, logged: Episodes | None, *, discount: float = 0.995, horizon: int | None = None) -> Self:
         """Without a log (a saved model has none), what it would tell is left out."""
         if logged is None:
-            return cls(None, discount, horizon, None, None)
+            return cls(None, discount, horizon, None)
         summary = summarise(logged, discount=discount, horizon=horizon)
-        return cls(logged, discount, horizon, summary, Support.of(logged))
+        return cls(logged, discount, horizon, summary)
 
     def examine(
         self, evaluator: Evaluator, policies: Mapping[str, Policy], **request: Any
@@ -75,10 +74,18 @@ class Examiner:
             dimensions = np.arange(min(evaluator.space.observation_size, DIMENSIONS))
         else:
             return evaluator.evaluate(policies, **request), Evidence(np.zeros(1, int), np.zeros(0, int))
-        witness = Witness(times, dimensions, self.discount, self.support)
+        witness = Witness(times, dimensions, self.discount, self._support(evaluator))
         estimates = evaluator.evaluate(policies, witness=witness, **request)
         model = self._model(evaluator, witness) if isinstance(evaluator, WorldEvaluator) else None
         return estimates, Evidence(times, dimensions, witness.policies(), model)
+
+    def _support(self, evaluator: Evaluator) -> Support | None:
+        """What worlds know of where their log has data; without it, what this log tells of it."""
+        if not isinstance(evaluator, WorldEvaluator):
+            return None  # imagines nothing that could lie outside
+        if evaluator.support is not None or self.logged is None:
+            return evaluator.support
+        return Support.of(self.logged)
 
     def _model(self, evaluator: WorldEvaluator, witness: Witness) -> ModelEvidence:
         weights = [getattr(world, "weight", None) for world in evaluator.worlds]
