@@ -19,7 +19,7 @@ ROOMS = (
     ("storage", "progress", "compilation"),
     ("sources", "inspection"),
     ("policies",),
-    ("scaling", "distributions"),
+    ("scaling", "distributions", "backward"),
     ("networks", "drawing"),
     ("recurrence", "windows"),
     ("feeding", "workplaces"),

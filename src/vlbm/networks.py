@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -13,56 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from vlbm.devices import everywhere, on_device
+from vlbm.backward import BATCH_FLOOR, affine, batch_normalised
+from vlbm.devices import on_device
 from vlbm.distributions import Bernoulli, Normal
 
 NormalisationKind = Literal["none", "layer", "batch"]
 MOMENTUM = 0.99  # of the running averages
-
-
-@jax.custom_vjp
-def affine(
-    inputs: Float[Array, "*batch inputs"],
-    weight: Float[Array, "inputs outputs"],
-    bias: Float[Array, " outputs"],
-) -> Float[Array, "*batch outputs"]:
-    """x W + b, with gradients by products that need no transposed copies of large arrays.
-
-    What JAX derives contracts the batch of a transposed operand and sums for the bias by a slow reduction:
-    together a tenth of a training step.
-    """
-    return inputs @ weight + bias
-
-
-def _affine_forward(inputs: Array, weight: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
-    return affine(inputs, weight, bias), (inputs, weight)
-
-
-def _affine_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array, Array]:
-    inputs, weight = saved
-    rows, pulled = inputs.reshape(-1, inputs.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
-    bias = (jnp.ones((1, len(pulled))) @ pulled)[0]
-    return cotangent @ weight.T, jnp.einsum("ni,no->io", rows, pulled), bias
-
-
-affine.defvjp(_affine_forward, _affine_backward)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def repeated(values: Float[Array, "*shape"], count: int) -> Float[Array, "count *shape"]:
-    """The same values several times over; a product adds up their gradients, which reductions do slowly."""
-    return jnp.broadcast_to(values, (count, *values.shape))
-
-
-def _repeated_forward(values: Array, count: int) -> tuple[Array, None]:
-    return repeated(values, count), None
-
-
-def _repeated_backward(count: int, saved: None, cotangent: Array) -> tuple[Array]:
-    return ((jnp.ones((1, count)) @ cotangent.reshape(count, -1)).reshape(cotangent.shape[1:]),)
-
-
-repeated.defvjp(_repeated_forward, _repeated_backward)
 
 
 class Linear(eqx.Module):
@@ -124,20 +79,15 @@ class BatchNorm(eqx.Module):
         self.mean, self.variance = on_device(np.zeros(size)), on_device(np.ones(size))
 
     def __call__(self, inputs: Float[Array, "*batch size"]) -> Float[Array, "*batch size"]:
-        return self._normalised(
-            inputs, jax.lax.stop_gradient(self.mean), jax.lax.stop_gradient(self.variance)
-        )
+        mean, variance = jax.lax.stop_gradient((self.mean, self.variance))
+        return (inputs - mean) * (jax.lax.rsqrt(variance + BATCH_FLOOR) * self.gain) + self.shift
 
     def train(
         self, inputs: Float[Array, "*batch size"], valid: Bool[Array, "*batch"]
     ) -> tuple[Float[Array, "*batch size"], BatchNorm]:
         """The normalised batch, and this layer with its running averages moved on."""
-        weight = valid[..., None].astype(inputs.dtype)
-        axes = tuple(range(inputs.ndim - 1))
-        total, summed = everywhere((weight.sum(axes), (inputs * weight).sum(axes)))
-        total = jnp.maximum(total, 1.0)
-        mean = summed / total
-        variance = everywhere(((inputs - mean) ** 2 * weight).sum(axes)) / total
+        rows, weight = inputs.reshape(-1, inputs.shape[-1]), valid.reshape(-1, 1).astype(inputs.dtype)
+        normalised, mean, variance = batch_normalised(rows, weight, self.gain, self.shift)
 
         def moved(old: Array, new: Array) -> Array:
             return jax.lax.stop_gradient(MOMENTUM * old + (1.0 - MOMENTUM) * new)
@@ -147,10 +97,7 @@ class BatchNorm(eqx.Module):
             self,
             (moved(self.mean, mean), moved(self.variance, variance)),
         )
-        return self._normalised(inputs, mean, variance), after
-
-    def _normalised(self, inputs: Array, mean: Array, variance: Array) -> Array:
-        return (inputs - mean) * jax.lax.rsqrt(variance + 1e-3) * self.gain + self.shift
+        return normalised.reshape(inputs.shape), after
 
 
 class Identity(eqx.Module):

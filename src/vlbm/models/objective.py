@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Scalar
 
+from vlbm.backward import repeated
 from vlbm.devices import share
 from vlbm.models.branching import BranchingModel
 from vlbm.models.latent import Decoder, Emission, Encoder, Posterior
-from vlbm.networks import repeated
 from vlbm.windows import Window
 
 AlignmentKind = Literal["pairwise", "mse", "none"]
