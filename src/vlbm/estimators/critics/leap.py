@@ -83,7 +83,8 @@ def leap(
     by = jnp.linalg.solve(sums.square + ridge, sums.right[..., None])
     by = by.reshape(*stack, -1, outputs)
     by = jnp.where(jnp.isfinite(by).all(axis=(-2, -1), keepdims=True), by, 0.0)
-    # A system that is nearly singular answers anything: no leap goes farther than values are spread.
+    # A system that is nearly singular answers anything: no leap goes farther than values are spread (a
+    # piece of the steps tells how far it goes).
     step = pieces[0][0]
     moved = logged.action_values(critics.corrected(by), step, shape)
     change = moved - logged.action_values(critics, step, shape)
