@@ -63,8 +63,8 @@ def leap(
         here = critics.regressors(logged.seen(row, shape), None if shape.discrete else taken)
         there = critics.regressors(logged.seen(row + 1, shape), None if shape.discrete else chosen)
         if outputs > 1:
-            here = _by_action(here, jax.nn.one_hot(taken, outputs).T)
-            there = _by_action(there, jnp.moveaxis(chosen, 0, -1))
+            here = by_action(here, jax.nn.one_hot(taken, outputs).T)
+            there = by_action(there, jnp.moveaxis(chosen, 0, -1))
         weight = shape.per_copy(logged.weight[logged.episode[step]].T) * counts
         weighted = weight[:, None, None] * here
         lost = here - logged.discount * logged.goes_on[step] * there
@@ -82,13 +82,13 @@ def leap(
     ridge = RIDGE * sums.size[..., None, None] * jnp.eye(unknowns)
     by = jnp.linalg.solve(sums.square + ridge, sums.right[..., None])
     by = by.reshape(*stack, -1, outputs)
-    by = jnp.where(jnp.isfinite(by).all(axis=(-2, -1), keepdims=True), by, 0.0)
     # A system that is nearly singular answers anything: no leap goes farther than values are spread (a
     # piece of the steps tells how far it goes).
     step = pieces[0][0]
     moved = logged.action_values(critics.corrected(by), step, shape)
     change = moved - logged.action_values(critics, step, shape)
-    return by / jnp.maximum(jnp.sqrt((change**2).mean(axis=-1)), 1.0)[..., None, None]
+    by = by / jnp.maximum(jnp.sqrt((change**2).mean(axis=-1)), 1.0)[..., None, None]
+    return jnp.where(jnp.isfinite(by).all(axis=(-2, -1), keepdims=True), by, 0.0)
 
 
 def _pieces(probe: Int[Array, " probe"], choice: Array) -> tuple[Array, Array, Array]:
@@ -104,9 +104,9 @@ def _pieces(probe: Int[Array, " probe"], choice: Array) -> tuple[Array, Array, A
     )
 
 
-def _by_action(
-    features: Float[Array, "copies policies units batch"], share: Float[Array, "*#policies actions batch"]
-) -> Float[Array, "copies policies units*actions batch"]:
+def by_action(
+    features: Float[Array, "*stack units batch"], share: Float[Array, "*#stack actions batch"]
+) -> Float[Array, "*stack units*actions batch"]:
     """Regressors of every action, as much as it has a share in what is done."""
-    share = share[..., None, :, :]
-    return (features[:, :, :, None] * share).reshape(*features.shape[:2], -1, features.shape[-1])
+    parts = features[..., None, :] * share[..., None, :, :]
+    return parts.reshape(*features.shape[:-2], -1, features.shape[-1])

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from vlbm.estimators.critics.bellman import Logged
+from vlbm.estimators.critics.leap import LARGEST_SYSTEM, by_action
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.ratios.batches import Batch
 from vlbm.estimators.ratios.functions import Reading, seen_at
 
-LARGEST_SYSTEM = 300  # unknowns of one network
 FARTHEST = 1.0  # change of the outputs by one leap, on average
 
 Sums = TypeVar("Sums")
@@ -78,7 +78,7 @@ class Unknowns(NamedTuple):
         taken = logged.action[step]
         given = None if self.reading.discrete else taken
         found = self.networks.regressors(seen_at(logged, logged.before[step]), given)[0]
-        return found if self.heads == 1 else _by_action(found, jax.nn.one_hot(taken, self.heads).T[None])
+        return found if self.heads == 1 else by_action(found, jax.nn.one_hot(taken, self.heads).T)
 
     def chosen(
         self,
@@ -94,19 +94,12 @@ class Unknowns(NamedTuple):
         if not self.reading.discrete:
             return found * slope
         weight = jnp.moveaxis(chosen, 0, -1) * slope
-        return found * weight.sum(1, keepdims=True) if self.heads == 1 else _by_action(found, weight)
+        return found * weight.sum(1, keepdims=True) if self.heads == 1 else by_action(found, weight)
 
     def moved(self, other: Critics, by: Float[Array, "policies unknowns"]) -> Critics:
         """Other networks of this kind with the unknowns changed; what is no number changes nothing."""
         by = jnp.where(jnp.isfinite(by).all(axis=-1, keepdims=True), by, 0.0)
         return other.corrected(by.reshape(1, len(by), -1, self.heads))
-
-
-def _by_action(
-    features: Float[Array, "policies units batch"], weight: Float[Array, "#policies act batch"]
-) -> Float[Array, "policies units*act batch"]:
-    """Features for every action, as much as it has a share in what is done."""
-    return (features[:, :, None] * weight[:, None]).reshape(len(features), -1, features.shape[-1])
 
 
 def product(
