@@ -33,14 +33,25 @@ def test_the_interval_covers_the_value_as_often_as_it_says():
     assert 1870 <= covered <= 1930
 
 
-def test_the_interval_of_models_that_disagree_covers_too():
+@pytest.mark.parametrize(("confidence", "least", "most"), [(0.95, 930, 970), (0.8, 760, 840)])
+def test_a_truth_as_far_from_the_models_as_they_are_from_each_other_is_covered(confidence, least, most):
     random = np.random.default_rng(1)
     covered = 0
     for _ in range(1000):
-        values = random.normal(3.0, 1.0, 3)  # three models, each wrong in its own way
-        estimate = from_returns("a", [random.normal(value, 0.5, 50) for value in values], length=1)
-        covered += estimate.lower <= 3.0 <= estimate.upper
-    assert 930 <= covered <= 970
+        # Three models and the truth about what all models share, each wrong in its own way.
+        *values, truth = random.normal(3.0, 1.0, 4)
+        parts = [random.normal(value, 0.01, 50) for value in values]
+        estimate = from_returns("a", parts, length=1, confidence=confidence)
+        covered += estimate.lower <= truth <= estimate.upper
+    assert least <= covered <= most
+
+
+def test_nobody_is_surer_than_if_the_logged_episodes_had_been_the_policys_own():
+    returns = np.random.default_rng(0).normal(3.0, 2.0, 10_000)
+    many, few = (from_returns("a", [returns], length=1, logged=logged) for logged in (10**12, 100))
+    assert many.standard_error == pytest.approx(from_returns("a", [returns], length=1).standard_error)
+    assert few.standard_error == pytest.approx(0.2, rel=0.05)
+    assert few.upper - few.value == pytest.approx(1.96 * few.standard_error, rel=1e-3)
 
 
 def test_models_that_disagree_are_as_uncertain_as_their_values():
@@ -48,7 +59,7 @@ def test_models_that_disagree_are_as_uncertain_as_their_values():
     estimate = from_returns("a", parts, length=1)
     values = np.array([part.mean() for part in parts])
     assert estimate.value == pytest.approx(values.mean())
-    assert estimate.standard_error == pytest.approx(values.std(ddof=1) / np.sqrt(3))
+    assert estimate.standard_error == pytest.approx(values.std(ddof=1) * np.sqrt(1 + 1 / 3))
     assert estimate.upper - estimate.value == pytest.approx(student.ppf(0.975, 2) * estimate.standard_error)
 
 
@@ -131,6 +142,7 @@ def test_the_json_has_exactly_the_fields_that_were_promised(estimates, tmp_path)
         "method",
         "version",
         "seed",
+        "confidence",
         "discount",
         "settings",
         "data",

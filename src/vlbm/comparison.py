@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
-from vlbm.estimate import Estimates, pooled
+from vlbm.estimate import CONFIDENCE, Estimates, pooled
 from vlbm.estimators.base import Estimator, plain
 from vlbm.estimators.memory import Memory
 from vlbm.evidence.gathering import Evidence, Examiner
@@ -137,6 +137,7 @@ class Job:
     discount: float
     horizon: int | None
     actions: Literal["mean", "sample"]
+    confidence: float
     data: str  # fingerprint of the episodes
     directory: Path | None
     resume: bool
@@ -150,7 +151,12 @@ class Job:
         """Those of an earlier run, if there are any and they may be taken; else fitted and evaluated now."""
         place = None if self.directory is None else self.directory / f"{method}-{seed}"
         file = None if place is None else place.with_suffix(".safetensors")
-        asked: dict[str, Any] = {"discount": self.discount, "horizon": self.horizon, "actions": self.actions}
+        asked: dict[str, Any] = {
+            "discount": self.discount,
+            "horizon": self.horizon,
+            "actions": self.actions,
+            "confidence": self.confidence,
+        }
         settings: Any = estimator  # a dataclass, as all estimators are
         identity = {
             "settings": plain(asdict(settings)),
@@ -215,6 +221,7 @@ def compare(
     discount: float = 0.995,
     horizon: int | None = None,
     actions: Literal["mean", "sample"] = "mean",
+    confidence: float = CONFIDENCE,
     truth: Mapping[str, float] | None = None,
     task: str | None = None,
     directory: Path | None = None,
@@ -248,7 +255,18 @@ def compare(
     data = episodes.fingerprint() if directory is not None else ""
     memory = Memory(ROOM * len(seeds))
     job = Job(
-        episodes, policies, discount, horizon, actions, data, directory, resume, progress, examiner, memory
+        episodes,
+        policies,
+        discount,
+        horizon,
+        actions,
+        confidence,
+        data,
+        directory,
+        resume,
+        progress,
+        examiner,
+        memory,
     )
     for method, estimator in estimators.items():
         found: list[Estimates] = []

@@ -27,7 +27,7 @@ class Estimate:
     policy: str
     value: float
     standard_error: float
-    lower: float  # 95 % interval of the value
+    lower: float  # of the interval
     upper: float
     returns: Float[np.ndarray, " episodes"]  # the discounted returns themselves
     length: float  # mean length of the episodes
@@ -57,13 +57,18 @@ def from_returns(
     returns: Sequence[Float[np.ndarray, " episodes"]],
     *,
     length: float,
+    logged: int | None = None,
+    confidence: float = CONFIDENCE,
     warnings: tuple[str, ...] = (),
 ) -> Estimate:
-    """An estimate from the returns that one or several models imagined.
+    """An estimate from the returns that one or several models imagined, who saw `logged` episodes.
 
-    The standard error has two parts: the luck of the imagined episodes, and, with several models,
-    how far the models disagree. With one model the second part is unknown and not included.
+    The interval knows the luck of the imagined episodes; the luck of the log, where its size is known, for
+    nobody can be surer than if so many episodes had been the policy's own; and, with several models, how far
+    they disagree: the truth may be as far from them as one more model would be. Models share the data, so
+    that their errors are not averaged away. With one model this part is unknown and not included.
     """
+    from scipy.stats import norm
     from scipy.stats import t as student
 
     values = np.array([part.mean() for part in returns])
@@ -73,9 +78,11 @@ def from_returns(
     freedom = float(max(sum(len(part) for part in returns) - models, 1))
     if models > 1 and values.var(ddof=1) > luck.mean():
         # Spread between models that luck alone does not explain dominates: few models, wide interval.
-        variance, freedom = values.var(ddof=1) / models, models - 1.0
-    standard_error = float(np.sqrt(variance))
-    reach = float(student.ppf(0.5 + CONFIDENCE / 2, freedom)) * standard_error
+        variance, freedom = values.var(ddof=1) * (1 + 1 / models), models - 1.0
+    unseen = 0.0 if logged is None else float(np.mean([part.var() for part in returns])) / logged
+    standard_error = float(np.sqrt(variance + unseen))
+    tail = 0.5 + confidence / 2
+    reach = float(np.hypot(student.ppf(tail, freedom) * np.sqrt(variance), norm.ppf(tail) * np.sqrt(unseen)))
     value = float(values.mean())
     return Estimate(
         policy=policy,
@@ -99,6 +106,7 @@ class Estimates(Sequence[Estimate]):
     discount: float
     settings: Mapping[str, Any]
     data: Mapping[str, Any]  # path, episodes, steps
+    confidence: float = CONFIDENCE  # of the intervals
     seconds: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     interrupted: bool = False  # True if Ctrl-C cut the training short
@@ -135,6 +143,7 @@ class Estimates(Sequence[Estimate]):
             "version": VERSION,
             "seed": self.seed,
             "discount": self.discount,
+            "confidence": self.confidence,
             "settings": dict(self.settings),
             "data": dict(self.data),
             "seconds": dict(self.seconds),
@@ -184,7 +193,10 @@ class Estimates(Sequence[Estimate]):
         )
         kept = ("method", "seed", "discount", "settings", "data", "seconds", "interrupted")
         return cls(
-            rows, warnings=tuple(information["warnings"]), **{name: information[name] for name in kept}
+            rows,
+            warnings=tuple(information["warnings"]),
+            confidence=information.get("confidence", CONFIDENCE),
+            **{name: information[name] for name in kept},
         )
 
     def report(self, path: str | Path, truth: Mapping[str, float] | None = None, **evidence: Any) -> None:
@@ -203,17 +215,17 @@ def pooled(found: Sequence[Estimates]) -> Estimates:
     """Several seeds' estimates as one: mean values, with intervals that also cover how far seeds differ."""
     if len(found) == 1:
         return found[0]
-    rows = tuple(_pooled(rows) for rows in zip(*found, strict=True))
+    rows = tuple(_pooled(rows, found[0].confidence) for rows in zip(*found, strict=True))
     warnings = tuple(dict.fromkeys(warning for estimates in found for warning in estimates.warnings))
     return replace(found[0], rows=rows, warnings=warnings)
 
 
-def _pooled(rows: Sequence[Estimate]) -> Estimate:
+def _pooled(rows: Sequence[Estimate], confidence: float) -> Estimate:
     from scipy.stats import norm
 
     values = np.array([row.value for row in rows])
     value, between = float(values.mean()), float(values.var(ddof=1))
-    reach = float(norm.ppf((1 + CONFIDENCE) / 2)) ** 2 * between
+    reach = float(norm.ppf((1 + confidence) / 2)) ** 2 * between
     # Seeds share the data, so their own errors are not averaged away.
     below, above = (
         float(np.sqrt(np.mean(np.square(distances)) + reach))

@@ -30,17 +30,16 @@ ALL = ("chain", "graph", "cliff", "linear", "sepsis")
 class Case:
     """An estimator, and the systems it applies to.
 
-    `endless` says that it estimates values without a time limit. The truth must lie in the interval
-    widened by `widening`, plus `slack` times the spread of the targets' values: what the method's
-    own bias is worth.
+    `endless` says that it estimates values without a time limit. The truth must lie in the interval as it is
+    stated, no wider. There are some two hundred of them: of so many, sound ones of 95 % would miss ten, so
+    they are asked for with a `confidence` at which none should miss.
     """
 
     estimator: Estimator
     systems: tuple[str, ...] = ALL
     episodes: int = 3000
     endless: bool = False
-    widening: float = 1.5
-    slack: float = 0.0
+    confidence: float = 0.999
     logged: bool = True  # False takes the log-probabilities away
     rounding: float = 1e-5  # how far company may move a value, as a share of it
     options: Mapping[str, Any] = field(default_factory=dict)  # of evaluate
@@ -64,6 +63,7 @@ FQE_SEPSIS = replace(FQE_SMALL, units=(11,))
 RATIOS_SEPSIS = (*RATIOS_SMALL, "units=11")
 WORLD_SMALL: dict[str, Any] = {
     "members": 2,
+    "models": 3,
     "units": (64, 64),
     "steps": 600,
     "learning_rate": 5e-3,
@@ -80,21 +80,18 @@ CASES = {
     "wis, bernstein": Case(
         ImportanceSampling(kind="wis", interval="bernstein", bounds=(-4.0, 4.0)), ("graph",)
     ),
-    "wpdis, cloned": Case(ImportanceSampling(clone_steps=400), ("linear",), logged=False, slack=0.1),
+    "wpdis, cloned": Case(ImportanceSampling(clone_steps=400), ("linear",), logged=False),
     "fqe": Case(
         FQE_SMALL,
         ("graph", "chain", "cliff", "linear", "sepsis"),
         endless=True,
-        slack=0.1,
         rounding=SOLVED,
         options=SAMPLED,
         elsewhere={"sepsis": {"estimator": FQE_SEPSIS}},
     ),
-    "fqe, horizon": Case(
-        FQE_SMALL, ("linear",), slack=0.1, rounding=SOLVED, options={**SAMPLED, "horizon": 10}
-    ),
+    "fqe, horizon": Case(FQE_SMALL, ("linear",), rounding=SOLVED, options={**SAMPLED, "horizon": 10}),
     "fqe, separate": Case(
-        replace(FQE_SMALL, shared=False), ("graph", "linear"), endless=True, slack=0.1, options=SAMPLED
+        replace(FQE_SMALL, shared=False), ("graph", "linear"), endless=True, options=SAMPLED
     ),
     "dr": Case(
         DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)),
@@ -107,7 +104,8 @@ CASES = {
         rounding=SOLVED,  # of its critic's equations
         elsewhere={"sepsis": {"estimator": DoublyRobust(kind="wdr", critic=replace(FQE_SEPSIS, steps=300))}},
     ),
-    # World models foresee densities of vectors: they do not apply where an observation is one of some states.
+    # World models foresee densities of vectors: they do not apply where an observation is one of some states,
+    # and say so (tests/estimators/worlds). Of three models none is far from Student's wide intervals: 95 %.
     "vlbm": Case(
         VLBM(
             branches=2,
@@ -116,22 +114,20 @@ CASES = {
             head_units=(32,),
             steps=2000,
             validate_every=500,
-            models=1,
+            models=3,
             sampling="all",
             reencode_every=1,
         ),
         ("linear",),
-        slack=0.2,
+        confidence=0.95,
         options=IMAGINED,
     ),
     **{
         name: Case(
             make_estimator(name, settings=RATIOS_SMALL),
-            # Unregularised ratios do not settle on the cliff, where many cells are hardly ever seen.
-            ("graph", "chain", "sepsis") if name == "gendice" else ("graph", "chain", "cliff", "sepsis"),
+            ("graph", "chain", "cliff", "sepsis"),
             episodes=1000,
             endless=True,
-            slack=0.1,
             rounding=SOLVED,
             options=SAMPLED,
             elsewhere={
@@ -145,17 +141,16 @@ CASES = {
             make_estimator(name, settings=(*RATIOS_SMALL, "units=64,64", "layer_norm=false")),
             ("linear",),
             episodes=1000,
-            slack=0.1,
             rounding=SOLVED,
             options={**SAMPLED, "horizon": 10},
         )
         for name in ("dice", "vpm")
     },
-    "ff": Case(FeedForward(**WORLD_SMALL), ("linear",), slack=0.2, options=IMAGINED),
+    "ff": Case(FeedForward(**WORLD_SMALL), ("linear",), confidence=0.95, options=IMAGINED),
     "ar": Case(
         AutoRegressive(**WORLD_SMALL, masked_units=2, member_weight=0.0),
         ("linear",),
-        slack=0.2,
+        confidence=0.95,
         options=IMAGINED,
     ),
 }
@@ -216,13 +211,11 @@ def test_with_enough_data_the_truth_lies_in_the_interval(case, name):
     entry, system = CASES[case].on(name), system_named(name)
     horizon = None if entry.endless else system.horizon
     truth = truths(system, discount=system.discount, horizon=horizon)
-    estimates = evaluate(case, name)
+    estimates = evaluate(case, name, confidence=entry.confidence)
     returns = logs(name, entry.episodes).returns(system.discount)
     assert [row.policy for row in estimates] == list(system.targets)
     for row in estimates:
-        reach = entry.widening * max(row.upper - row.value, row.value - row.lower)
-        reach += entry.slack * np.ptp(list(truth.values()))
-        assert abs(row.value - truth[row.policy]) <= reach, (row.policy, row.value, truth[row.policy])
+        assert row.lower <= truth[row.policy] <= row.upper, (row, truth[row.policy])
         # An interval as wide as the returns themselves would pass any test.
         assert row.upper - row.lower < 0.4 * np.ptp(returns), row.policy
         assert row.lower <= row.value <= row.upper

@@ -47,6 +47,7 @@ Column = Annotated[
 Choices = Annotated[
     int | None, typer.Option(help="How many discrete actions there are, if not all were logged.")
 ]
+Confidence = Annotated[float, typer.Option(help="How surely intervals shall hold the value.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the interrupted run in the --save directory.")

@@ -11,6 +11,7 @@ from vlbm.cli.common import (
     Actions,
     Choices,
     Column,
+    Confidence,
     Quiet,
     Report,
     Resume,
@@ -61,6 +62,7 @@ def compare(
     like_d4rl: Annotated[
         bool, typer.Option("--like-d4rl", help="For dope/ tasks: simulate data like D4RL's ('regenerated').")
     ] = False,
+    confidence: Confidence = 0.95,
     seed: Seed = 0,
     save: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep every finished estimate and checkpoint here.")
@@ -84,7 +86,7 @@ def compare(
         raise InputError("--resume needs --save DIR, the directory of the interrupted run")
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: must be at least 1")
-    check_request(discount=discount, horizon=horizon, episodes=1)
+    check_request(discount=discount, horizon=horizon, episodes=1, confidence=confidence)
     for path in (json, report):
         check_writable(path)
     estimators = _estimators(methods, settings)
@@ -128,6 +130,7 @@ def compare(
         resume=resume,
         progress=progress,
         finished=None if json is None else lambda so_far: so_far.save_json(json),
+        confidence=confidence,
         examiner=examiner,
         command=command_line(),
         **request,

@@ -11,6 +11,7 @@ from vlbm.cli.common import (
     Actions,
     Choices,
     Column,
+    Confidence,
     Method,
     Preset,
     Quiet,
@@ -59,6 +60,7 @@ def evaluate(
             help="A rule you know: takes observations [batch, obs], says which of them end an episode.",
         ),
     ] = None,
+    confidence: Confidence = 0.95,
     seed: Seed = 0,
     model: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Use a fitted model instead of fitting.")
@@ -83,7 +85,7 @@ def evaluate(
     from vlbm.report.tables import print_estimates
     from vlbm.sources import is_data
 
-    check_request(discount=discount, horizon=horizon, episodes=episodes)
+    check_request(discount=discount, horizon=horizon, episodes=episodes, confidence=confidence)
     for path in (json, report):
         check_writable(path)
     examined = report is not None or save is not None
@@ -113,6 +115,7 @@ def evaluate(
         "episodes": episodes,
         "actions": actions.value,
         "termination": rule,
+        "confidence": confidence,
         "seed": seed,
         "progress": progress.titled("imagining"),
     }

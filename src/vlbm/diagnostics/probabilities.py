@@ -6,10 +6,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from vlbm.estimate import CONFIDENCE, Estimates
+from vlbm.estimate import Estimates
 
 DRAWS = 20_000
-REACH = float(norm.ppf((1 + CONFIDENCE) / 2))
 
 
 def spreads(estimates: Estimates) -> Float[np.ndarray, " policies"]:
@@ -18,7 +17,8 @@ def spreads(estimates: Estimates) -> Float[np.ndarray, " policies"]:
     Intervals from few models or few episodes are wider than their standard error says; the wider of
     the two counts.
     """
-    shown = np.array([(row.upper - row.lower) / (2 * REACH) for row in estimates])
+    reach = float(norm.ppf((1 + estimates.confidence) / 2))
+    shown = np.array([(row.upper - row.lower) / (2 * reach) for row in estimates])
     return np.maximum(shown, [row.standard_error for row in estimates])
 
 

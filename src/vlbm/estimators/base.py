@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import Estimate, Estimates
+from vlbm.estimate import CONFIDENCE, Estimate, Estimates
 from vlbm.estimators.memory import Memory, forgetful
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
@@ -33,6 +33,7 @@ class Request:
     episodes: int = 50
     actions: Actions = "mean"
     termination: Termination | None = None
+    confidence: float = CONFIDENCE  # with which intervals shall hold the value
     seed: int = 0
     progress: Progress = silent
     witness: Witness | None = None
@@ -82,17 +83,18 @@ class Evaluator(ABC):
         episodes: int = 50,
         actions: Actions = "mean",
         termination: Termination | None = None,
+        confidence: float = CONFIDENCE,
         seed: int | None = None,
         progress: Progress = silent,
         witness: Witness | None = None,
     ) -> Estimates:
-        """The value of every policy.
+        """The value of every policy, with an interval that shall hold it with probability `confidence`.
 
         `episodes`, `actions` and `termination` say how policies act in an imagined world, and `witness`
         is shown what they did there; evaluators that imagine none take them too and leave them unused,
         so that all are called alike.
         """
-        check_request(discount=discount, horizon=horizon, episodes=episodes)
+        check_request(discount=discount, horizon=horizon, episodes=episodes, confidence=confidence)
         named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
         if not named:
             raise InputError("no policies were given")
@@ -106,13 +108,25 @@ class Evaluator(ABC):
         seed = self.seed if seed is None else seed
         began = time.monotonic()
         answer = self.answer(
-            Request(named, discount, horizon, episodes, actions, termination, seed, progress, witness)
+            Request(
+                named,
+                discount,
+                horizon,
+                episodes,
+                actions,
+                termination,
+                confidence,
+                seed,
+                progress,
+                witness,
+            )
         )
         return Estimates(
             rows=answer.rows,
             method=self.method,
             seed=seed,
             discount=discount,
+            confidence=confidence,
             settings={**plain(asdict(self.settings)), **answer.circumstances},
             data=self.data,
             seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
@@ -179,12 +193,16 @@ def described(episodes: Episodes) -> dict[str, Any]:
     return {"path": None, "episodes": episodes.count, "steps": episodes.steps}
 
 
-def check_request(*, discount: float, horizon: int | None, episodes: int) -> None:
+def check_request(
+    *, discount: float, horizon: int | None, episodes: int, confidence: float = CONFIDENCE
+) -> None:
     """Refuse what cannot be evaluated."""
     if not 0 < discount <= 1:
         raise InputError(f"discount {discount}: must be above 0 and at most 1")
     if episodes < 1:
         raise InputError(f"episodes {episodes}: must be at least 1")
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence {confidence}: must be above 0 and below 1, such as {CONFIDENCE}")
     if horizon is not None and horizon < 1:
         raise InputError(f"horizon {horizon}: must be at least 1")
 

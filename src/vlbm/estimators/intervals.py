@@ -61,16 +61,27 @@ class Interval(NamedTuple):
     lower: float
     upper: float
 
+    def around(self, value: float) -> Interval:
+        """Wide enough to hold the value itself."""
+        return self._replace(lower=min(self.lower, value), upper=max(self.upper, value))
 
-def spread_over(lower: float, upper: float) -> Interval:
+    def reaching(self, shift: float) -> Interval:
+        """Wide enough to hold the same interval at another place too."""
+        return self._replace(
+            lower=min(self.lower, self.lower + shift), upper=max(self.upper, self.upper + shift)
+        )
+
+
+def spread_over(lower: float, upper: float, *, confidence: float = CONFIDENCE) -> Interval:
     """An interval given by its ends, with the standard error that a normal estimate would have."""
-    return Interval((upper - lower) / (2 * float(norm.ppf((1 + CONFIDENCE) / 2))), lower, upper)
+    return Interval((upper - lower) / (2 * float(norm.ppf((1 + confidence) / 2))), lower, upper)
 
 
 def bootstrap(
     statistic: Quotients,
     *,
     resamples: int,
+    confidence: float = CONFIDENCE,
     seed: int,
     kind: Literal["bca", "percentile"] = "bca",
 ) -> Interval:
@@ -78,7 +89,7 @@ def bootstrap(
     # In units of the scale, so that squares of huge weights do not overflow.
     unit = statistic._replace(scale=1.0)
     values = np.sort(unit.resampled(resamples, seed=seed))
-    tails = np.array([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
     if kind == "bca" and len(statistic.top) > 1:
         tails = _corrected(tails, values, unit)
     lower, upper = np.quantile(values, tails) * statistic.scale
@@ -106,6 +117,7 @@ def bernstein(
     returns: Float[np.ndarray, " episodes"],
     *,
     bounds: tuple[float, float],
+    confidence: float = CONFIDENCE,
 ) -> Interval:
     """An interval that holds for any number of episodes, if returns lie within `bounds`.
 
@@ -117,20 +129,20 @@ def bernstein(
     low, high = bounds
     width = high - low
     if len(weight) < 2 or width == 0:
-        return spread_over(low, high)
-    above = _mean_at_least(weight * (returns - low) / width)
-    below = _mean_at_least(weight * (high - returns) / width)
+        return spread_over(low, high, confidence=confidence)
+    above = _mean_at_least(weight * (returns - low) / width, confidence)
+    below = _mean_at_least(weight * (high - returns) / width, confidence)
     lower, upper = low + width * min(above, 1.0), high - width * min(below, 1.0)
     if lower > upper:  # the two bounds contradict each other: the weights do not average to one
-        return spread_over(low, high)
-    return spread_over(lower, upper)
+        return spread_over(low, high, confidence=confidence)
+    return spread_over(lower, upper, confidence=confidence)
 
 
-def _mean_at_least(terms: Float[np.ndarray, " episodes"]) -> float:
+def _mean_at_least(terms: Float[np.ndarray, " episodes"], confidence: float) -> float:
     """A lower bound on the mean of positive terms, with half of the error allowed to the interval."""
     count = len(terms)
     cut = np.minimum(terms[:, None], THRESHOLDS)
-    chance = np.log(2 / ((1 - CONFIDENCE) / 2 / len(THRESHOLDS)))
+    chance = np.log(2 / ((1 - confidence) / 2 / len(THRESHOLDS)))
     doubt = np.sqrt(2 * cut.var(axis=0, ddof=1) * chance / count) + 7 * THRESHOLDS * chance / (
         3 * (count - 1)
     )

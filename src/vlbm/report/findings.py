@@ -13,7 +13,7 @@ from vlbm.diagnostics.trust import Circumstances, Verdict, judge
 from vlbm.estimate import Estimate, Estimates
 from vlbm.evidence.gathering import Evidence
 from vlbm.evidence.imagined import PolicyEvidence
-from vlbm.report.numbers import Formatter, alike
+from vlbm.report.numbers import Formatter, alike, confidence
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,11 @@ class Findings:
     @property
     def evidence(self) -> Evidence | None:
         return None if self.imaginer is None else self.comparison.evidence[self.imaginer]
+
+    @property
+    def interval(self) -> str:
+        """What intervals are called."""
+        return f"{confidence(self.estimates.confidence)} interval"
 
     @property
     def ranked(self) -> list[Estimate]:

@@ -43,6 +43,11 @@ def percent(share: float, digits: int = 0) -> str:
     return NOTHING if not math.isfinite(share) else f"{share:.{digits}%}".replace("%", PERCENT)
 
 
+def confidence(share: float) -> str:
+    """As many digits as it takes: 95 %, 99.9 %."""
+    return f"{100 * share:.10g}{PERCENT}"
+
+
 def probability(value: float) -> str:
     """Two decimals, and never 0 or 1: nothing is certain here."""
     if not math.isfinite(value):

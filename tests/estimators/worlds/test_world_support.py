@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from vlbm import load_model
 from vlbm.diagnostics.trust import LEAVES, OUTSIDE, Circumstances, judge
+from vlbm.estimators.worlds.evaluator import SINGLE
 from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.policies import FunctionPolicy
 from vlbm.sources import save_packed
+from vlbm.suites.exact import graph
 from walks import walks
 
 SETTINGS = FeedForward(batch=64, steps=20, validate_every=20, models=1, units=(8,), clip_margin=None)
@@ -64,3 +68,18 @@ def test_a_verdict_says_it_once(evaluator):
     texts = [reason.text for reason in verdict.reasons if "leaves the logged data" in reason.text]
     assert len(texts) == 1
     assert verdict.level == "doubtful"
+
+
+def test_worlds_of_densities_say_that_states_are_not_for_them():
+    system = graph()
+    logs = system.sample(system.behaviour, episodes=40, seed=0)
+    estimates = SETTINGS.fit(logs, seed=0).evaluate(system.targets, episodes=10)
+    assert any("observations are one of 8 states" in text for text in estimates.warnings)
+    vectors = SETTINGS.fit(LOGS, seed=0).evaluate(POLICIES, episodes=10)
+    assert not any("states" in text for text in vectors.warnings)
+
+
+def test_a_single_model_says_that_its_interval_does_not_know_others(evaluator):
+    assert SINGLE in evaluator.evaluate(POLICIES, episodes=10).warnings
+    several = replace(evaluator, worlds=evaluator.worlds * 2, histories=evaluator.histories * 2)
+    assert several.evaluate(POLICIES, episodes=10).warnings == ()

@@ -108,7 +108,7 @@ class DoublyRobustEvaluator(Evaluator):
         for name in named:
             weights = self.importance.weights(likelihood[name], horizon=steps)
             statistic = self._statistic(weights, believed[name], discount=discount, horizon=steps)
-            rows.append(self._estimate(name, weights, statistic, doubts.get(name, ()), discount, steps, seed))
+            rows.append(self._estimate(name, weights, statistic, doubts.get(name, ()), steps, request))
         return Answer(
             tuple(rows),
             {"horizon": steps, "actions": "sample"},
@@ -176,18 +176,26 @@ class DoublyRobustEvaluator(Evaluator):
         weights: Weights,
         statistic: Quotients,
         doubts: tuple[str, ...],
-        discount: float,
         horizon: int,
-        seed: int,
+        request: Request,
     ) -> Estimate:
         settings, logs = self.settings, self.importance.episodes
         value, details = statistic.value, weights.details()
-        interval = bootstrap(statistic, resamples=settings.resamples, seed=seed, kind=settings.interval)
+        reward = rectangle(logs.reward, logs, horizon=horizon)
+        returns = (reward * request.discount ** np.arange(reward.shape[1])).sum(axis=1)
+        interval = bootstrap(
+            statistic,
+            resamples=settings.resamples,
+            confidence=request.confidence,
+            seed=request.seed,
+            kind=settings.interval,
+        ).around(value)
         if not weights.overlap[-1]:
             first = int(np.argmin(weights.overlap))
+            interval = interval.around(float(returns.min())).around(float(returns.max()))
             warnings = [
                 f"no overlap from step {first} on: no logged episode could have come from this policy that "
-                "far; the critic stands alone there, and the interval does not know its errors"
+                "far; the critic stands alone there, and the interval is as wide as logged returns"
             ]
         else:
             warnings = weight_warnings(weights, details)
@@ -197,14 +205,12 @@ class DoublyRobustEvaluator(Evaluator):
                 f"e^{LARGEST_LOG_WEIGHT:.0f}; use wdr, or set clip"
             )
         shares = weights.shares
-        reward = rectangle(logs.reward, logs, horizon=horizon)
-        returns = (reward * discount ** np.arange(reward.shape[1])).sum(axis=1)
         return Estimate(
             policy=name,
             value=value,
             standard_error=interval.standard_error,
-            lower=min(interval.lower, value),
-            upper=max(interval.upper, value),
+            lower=interval.lower,
+            upper=interval.upper,
             returns=as_often(returns, shares),
             length=float(shares @ np.minimum(logs.length, horizon)),
             warnings=(*warnings, *doubts),

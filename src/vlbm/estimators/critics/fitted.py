@@ -13,9 +13,10 @@ from jaxtyping import Float, Int, Shaped
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from vlbm.estimate import CONFIDENCE, Estimate
+from vlbm.estimate import Estimate
 from vlbm.estimators.critics.bellman import Problem
 from vlbm.estimators.critics.choices import Choices
+from vlbm.estimators.critics.influence import influence
 from vlbm.estimators.critics.temporal_difference import Trained
 from vlbm.estimators.intervals import Interval, Quotients, bootstrap
 
@@ -41,6 +42,7 @@ class FittedCritics:
     weight: Float[np.ndarray, "episodes models"]  # how much an episode counted for a model
     trained: Trained
     by_model: OnLogs
+    influence: Float[np.ndarray, "models policies usable"]  # of steps within the horizon
 
     @classmethod
     def of(
@@ -56,7 +58,8 @@ class FittedCritics:
             trained.action_values(np.arange(episodes.steps)),
             trained.state_values(np.arange(len(episodes.observation))),
         )
-        return cls(problem, choices, weight, replace(trained, table=None), by_model)
+        weights = influence(trained, problem.usable, episodes.first_observation)
+        return cls(problem, choices, weight, replace(trained, table=None), by_model, weights)
 
     @property
     def names(self) -> list[str]:
@@ -78,24 +81,31 @@ class FittedCritics:
         )
 
     def estimate(
-        self, name: str, *, interval: Literal["bootstrap", "asymptotic"], resamples: int, seed: int
+        self,
+        name: str,
+        *,
+        interval: Literal["bootstrap", "asymptotic"],
+        resamples: int,
+        confidence: float,
+        seed: int,
     ) -> Estimate:
         """The value of a policy: the mean over logged initial observations."""
         index = self.names.index(name)
         beginnings = self._initial[0][:, index]
         values = beginnings.mean(axis=1)
         value = float(values.mean())
-        reach = self._interval(beginnings.mean(axis=0), index, interval, resamples, seed)
+        reach = self._interval(beginnings.mean(axis=0), index, interval, resamples, confidence, seed)
         spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
         if spread > reach.standard_error:
-            half = float(student.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * spread
+            half = float(student.ppf((1 + confidence) / 2, len(values) - 1)) * spread
             reach = Interval(spread, value - half, value + half)
+        reach = reach.around(value).reaching(self._made_up(index, value))
         return Estimate(
             policy=name,
             value=value,
             standard_error=reach.standard_error,
-            lower=min(reach.lower, value),
-            upper=max(reach.upper, value),
+            lower=reach.lower,
+            upper=reach.upper,
             returns=beginnings.mean(axis=0),
             length=float(self._length.mean()),
             warnings=tuple(self.warnings(name)),
@@ -114,6 +124,7 @@ class FittedCritics:
         return {
             "bellman_residual": float(np.sqrt((left_out**2).mean())),
             "mean_bellman_residual": float(left_out.mean()),
+            "remainder": float(self._luck(index).mean()),
             "late_change": float(np.ptp(self._late[:, index])),
             "outside_share": float(self._initial[1][:, index].mean()),
         }
@@ -147,20 +158,30 @@ class FittedCritics:
         index: int,
         kind: Literal["bootstrap", "asymptotic"],
         resamples: int,
+        confidence: float,
         seed: int,
     ) -> Interval:
-        residual = np.where(self._usable, self._residual[:, index].mean(axis=0), 0.0)
-        episodes = self.problem.episodes
-        discounted = residual * self.problem.discount**episodes.time
-        luck = np.bincount(episodes.episode_of_step, weights=discounted, minlength=episodes.count)
-        # Centred: residuals tell how much luck there was, not that the value is another.
+        luck = self._luck(index)
         terms = beginnings + luck - luck.mean()
         if kind == "asymptotic" or len(terms) == 1:
             error = float(terms.std(ddof=1) / np.sqrt(len(terms))) if len(terms) > 1 else 0.0
-            half = float(norm.ppf((1 + CONFIDENCE) / 2)) * error
+            half = float(norm.ppf((1 + confidence) / 2)) * error
             return Interval(error, float(terms.mean()) - half, float(terms.mean()) + half)
         statistic = Quotients(terms[:, None], np.ones((len(terms), 1)), np.zeros(1))
-        return bootstrap(statistic, resamples=resamples, seed=seed)
+        return bootstrap(statistic, resamples=resamples, confidence=confidence, seed=seed)
+
+    def _made_up(self, index: int, value: float) -> float:
+        """By how much the value moves if equations for last layers are solved, as far as rewards allow."""
+        low, high = self.problem.range(np.zeros(1, int))
+        moved = value + float(self._luck(index).mean())
+        return float(np.clip(moved, min(low[0], value), max(high[0], value))) - value
+
+    def _luck(self, index: int) -> Float[np.ndarray, " episodes"]:
+        """What the residuals of every episode add to the value."""
+        episodes, usable = self.problem.episodes, self.problem.usable
+        pulls = (self.influence[:, index] * self._residual[:, index][:, usable]).mean(axis=0)
+        summed = np.bincount(episodes.episode_of_step[usable], weights=pulls, minlength=episodes.count)
+        return summed * (episodes.count / len(usable))
 
     @property
     def _length(self) -> Int[np.ndarray, " episodes"]:

@@ -41,11 +41,12 @@ class FQE(Estimator["FQEEvaluator"]):
     them, and every policy has a small network of its own on top. The trunk knows no policy, so that
     a policy's company changes its value by rounding at most.
 
-    The interval resamples episodes, each with the value of its beginning and its discounted Bellman
-    residuals: the luck of the beginnings and of the logged steps, as if they had been the policy's own.
-    It knows neither what the networks got wrong nor how far the policy leaves the logs. With several
-    `models`, each trained on its own random weights of the episodes, their spread is taken where it is
-    larger. Quantiles are those of the values of initial observations, for returns are never seen.
+    The interval resamples episodes, each with the value of its beginning and its Bellman residuals, weighted
+    by how much logged steps count for the policy (`influence`): where few of them decide, it is wide.
+    It also holds what the value would be if the equations for last layers were solved (`remainder`).
+    It knows neither what features cannot express nor what a policy does where nothing was logged. With
+    several `models`, each trained on its own random weights of the episodes, their spread is taken where
+    it is larger. Quantiles are those of the values of initial observations, for returns are never seen.
     """
 
     # What all policies share
@@ -141,7 +142,11 @@ class FQEEvaluator(Evaluator):
         return Answer(
             tuple(
                 fitted.estimate(
-                    name, interval=settings.interval, resamples=settings.resamples, seed=request.seed
+                    name,
+                    interval=settings.interval,
+                    resamples=settings.resamples,
+                    confidence=request.confidence,
+                    seed=request.seed,
                 )
                 for name in request.policies
             ),

@@ -19,6 +19,44 @@ RIDGE = 3e-3  # of the mean square of the regressors
 PIECE = 512  # steps looked at together
 
 
+class Unknowns(NamedTuple):
+    """What critics are linear in, as unknowns of linear equations.
+
+    Every discrete action has a head of its own; where that would be too many unknowns, all heads are moved
+    alike.
+    """
+
+    critics: Critics
+    shape: Shape
+
+    @property
+    def outputs(self) -> int:
+        actions = self.critics.head.bias.shape[-1]
+        apart = self.shape.discrete and self.critics.regressor_count * actions <= LARGEST_SYSTEM
+        return actions if apart else 1
+
+    @property
+    def total(self) -> int:
+        return self.critics.regressor_count * self.outputs
+
+    def logged(
+        self, logged: Logged, step: Int[Array, " batch"]
+    ) -> Float[Array, "copies policies unknowns batch"]:
+        """How Q of logged actions grows with the unknowns."""
+        taken, seen = logged.action[step], logged.seen(logged.before[step], self.shape)
+        here = self.critics.regressors(seen, None if self.shape.discrete else taken)
+        return here if self.outputs == 1 else by_action(here, jax.nn.one_hot(taken, self.outputs).T)
+
+    def chosen(
+        self, logged: Logged, row: Int[Array, " batch"], choice: Float[Array, "batch policies*act"]
+    ) -> Float[Array, "copies policies unknowns batch"]:
+        """How V grows with the unknowns, where policies act by their choices."""
+        chosen = choice.reshape(len(row), self.shape.policies, -1)
+        seen = logged.seen(row, self.shape)
+        there = self.critics.regressors(seen, None if self.shape.discrete else chosen)
+        return there if self.outputs == 1 else by_action(there, jnp.moveaxis(chosen, 0, -1))
+
+
 class Sums(NamedTuple):
     """What the equations are made of."""
 
@@ -47,24 +85,15 @@ def leap(
     0.995 such an error shrinks by half a percent while the targets are renewed. For what is linear the
     end of it all is one system of linear equations (LSTD, as a correction of what is there).
     """
-    actions = choice.shape[-1] // shape.policies
-    outputs = 1
-    if shape.discrete and critics.regressor_count * actions <= LARGEST_SYSTEM:
-        # Every action has a head of its own. Where that is too many, all heads are moved alike.
-        outputs = actions
-    unknowns = critics.regressor_count * outputs
+    regressors = Unknowns(critics, shape)
+    unknowns = regressors.total
 
     def add(sums: Sums, piece: tuple[Array, Array, Array]) -> tuple[Sums, None]:
         step, counts, choice = piece
         error = shape.per_copy(logged.targets(critics, step, choice, shape))
         error = error - logged.action_values(critics, step, shape)
-        taken, chosen = logged.action[step], choice.reshape(len(step), shape.policies, -1)
-        row = logged.before[step]
-        here = critics.regressors(logged.seen(row, shape), None if shape.discrete else taken)
-        there = critics.regressors(logged.seen(row + 1, shape), None if shape.discrete else chosen)
-        if outputs > 1:
-            here = by_action(here, jax.nn.one_hot(taken, outputs).T)
-            there = by_action(there, jnp.moveaxis(chosen, 0, -1))
+        here = regressors.logged(logged, step)
+        there = regressors.chosen(logged, logged.before[step] + 1, choice)
         weight = shape.per_copy(logged.weight[logged.episode[step]].T) * counts
         weighted = weight[:, None, None] * here
         lost = here - logged.discount * logged.goes_on[step] * there
@@ -81,7 +110,7 @@ def leap(
     sums, _ = jax.lax.scan(add, nothing, pieces)
     ridge = RIDGE * sums.size[..., None, None] * jnp.eye(unknowns)
     by = jnp.linalg.solve(sums.square + ridge, sums.right[..., None])
-    by = by.reshape(*stack, -1, outputs)
+    by = by.reshape(*stack, -1, regressors.outputs)
     # A system that is nearly singular answers anything: no leap goes farther than values are spread (a
     # piece of the steps tells how far it goes).
     step = pieces[0][0]

@@ -77,7 +77,7 @@ class Trained:
         """Q of logged actions, in double precision."""
         parts = [
             np.asarray(_action_values(self.critics, self.logged, jnp.asarray(part), self.shape))[..., :count]
-            for part, count in _chunks(steps)
+            for part, count in chunks(steps)
         ]
         return self.raw(np.concatenate(parts, axis=-1))
 
@@ -85,16 +85,20 @@ class Trained:
         """Values in the units of rewards."""
         return float(self.logged.offset) + float(self.logged.unit) * values.astype(np.float64)
 
+    def choice(self, rows: Int[np.ndarray, " rows"], *, draw: int) -> Float[Array, "rows policies*act"]:
+        """What the policies do at logged observations."""
+        return _choice(self.choices, self.table, rows, draw)
+
     @property
     def _draws(self) -> int:
         return self.choices.draws if self.choices.drawn else 1
 
     def _averaged(self, rows: np.ndarray, draws: range) -> tuple[np.ndarray, np.ndarray]:
         parts: list[tuple[np.ndarray, np.ndarray]] = []
-        for part, count in _chunks(rows):
+        for part, count in chunks(rows):
             total: Any = 0.0
             for draw in draws:
-                choice = _choice(self.choices, self.table, part, draw)
+                choice = self.choice(part, draw=draw)
                 found = _state_values(self.critics, self.logged, jnp.asarray(part), choice, self.shape)
                 total = total + np.stack([np.asarray(piece, np.float64) for piece in found]) / len(draws)
             parts.append(total[..., :count])
@@ -185,7 +189,7 @@ def _choice(choices: Choices, table: Array | None, rows: np.ndarray, draw: int) 
     return table[jnp.asarray(draw * len(choices.observation) + rows)]
 
 
-def _chunks(rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+def chunks(rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
     """Parts of one length; the last is filled up with its own last row."""
     size = min(CHUNK, len(rows))
     for first in range(0, len(rows), size):

@@ -101,7 +101,7 @@ class ImportanceEvaluator(Evaluator):
         with request.progress.task(total=len(request.policies)) as report:
             for name in request.policies:
                 weights = self.weights(likelihood[name], horizon=request.horizon)
-                rows.append(self._estimate(name, weights, reward, request.seed))
+                rows.append(self._estimate(name, weights, reward, request))
                 report(len(rows), None)
         circumstances = {"horizon": reward.shape[1], "actions": "sample"}
         return Answer(tuple(rows), circumstances, tuple(self._cut_off(request.horizon)))
@@ -122,7 +122,7 @@ class ImportanceEvaluator(Evaluator):
         return reward * discount ** np.arange(reward.shape[1])
 
     def _estimate(
-        self, name: str, weights: Weights, reward: Float[np.ndarray, "episodes steps"], seed: int
+        self, name: str, weights: Weights, reward: Float[np.ndarray, "episodes steps"], request: Request
     ) -> Estimate:
         settings, returns = self.settings, reward.sum(axis=1)
         _check_bounds(settings.bounds, returns)
@@ -131,7 +131,7 @@ class ImportanceEvaluator(Evaluator):
         overlap = weights.overlap[0 if settings.kind in PER_DECISION else -1]
         if not overlap:
             low, high = settings.bounds or (float(returns.min()), float(returns.max()))
-            interval = spread_over(min(low, value), max(high, value))
+            interval = spread_over(min(low, value), max(high, value), confidence=request.confidence)
             warnings = [_no_overlap_warning(settings)]
         else:
             warnings = _late_warnings(settings.kind, weights) or weight_warnings(weights, details)
@@ -140,7 +140,7 @@ class ImportanceEvaluator(Evaluator):
                     f"weights overflow: the largest is e^{weights.log.max():.0f} and was cut at "
                     f"e^{LARGEST_LOG_WEIGHT:.0f}; use w{settings.kind}, or set clip"
                 )
-            interval = self._interval(statistic, weights, returns, seed)
+            interval = self._interval(statistic, weights, returns, request)
         shares = weights.shares
         length = np.minimum(self.episodes.length, reward.shape[1])
         return Estimate(
@@ -156,14 +156,24 @@ class ImportanceEvaluator(Evaluator):
         )
 
     def _interval(
-        self, statistic: Quotients, weights: Weights, returns: Float[np.ndarray, " episodes"], seed: int
+        self,
+        statistic: Quotients,
+        weights: Weights,
+        returns: Float[np.ndarray, " episodes"],
+        request: Request,
     ) -> Interval:
         settings = self.settings
         if settings.bounds is not None and (settings.interval == "bernstein" or len(returns) == 1):
             weight = np.exp(np.minimum(weights.whole, LARGEST_LOG_WEIGHT))
-            return bernstein(weight, returns, bounds=settings.bounds)
+            return bernstein(weight, returns, bounds=settings.bounds, confidence=request.confidence)
         kind: Literal["bca", "percentile"] = "percentile" if settings.interval == "percentile" else "bca"
-        return bootstrap(statistic, resamples=settings.resamples, seed=seed, kind=kind)
+        return bootstrap(
+            statistic,
+            resamples=settings.resamples,
+            confidence=request.confidence,
+            seed=request.seed,
+            kind=kind,
+        )
 
     def _cut_off(self, horizon: int | None) -> list[str]:
         steps = int(self.episodes.length.max()) if horizon is None else horizon

@@ -7,80 +7,22 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.stats import norm
 
-from vlbm.estimate import CONFIDENCE, Estimate
-from vlbm.estimators.critics.bellman import Problem
+from vlbm.estimate import Estimate
 from vlbm.estimators.intervals import Interval, Quotients, bootstrap
+from vlbm.estimators.ratios.balance import Balance
 from vlbm.estimators.ratios.descent import LATE, Trained
+from vlbm.estimators.ratios.remainder import remainders
 
 IntervalKind = Literal["bootstrap", "asymptotic"]
 DRIFT = 0.03  # of the value, or of the spread of values: more than this in that part is no convergence
 FEW = 0.02  # effective share of the steps that is warned of
 SOUND_MEAN = (0.8, 1.25)  # of ratios
+REMAINDER = 0.1  # of the value, or of the spread of values: more than this is warned of
 UNBALANCED = 0.1  # in deviations of what does not balance
 CHUNK = 8192  # steps balanced at once
-
-
-@dataclass(frozen=True, eq=False)
-class Balance:
-    """What begins must end: how much of everything ends at every step, and what a ratio of 1 means.
-
-    At a step, 1 - discount of everything ends where the episode goes on, and all of it where it does not.
-    The mean of that is `share`: ratios of 1 let `share` of everything begin, and as much end.
-    """
-
-    problem: Problem
-    goes_on: Float[np.ndarray, " steps"]
-    self_normalised: bool  # whether values are divided by how much really ends
-    stationary: bool  # whether sound ratios average 1 by themselves, or when weighted by what ends
-
-    @cached_property
-    def ending(self) -> Float[np.ndarray, " steps"]:
-        return 1.0 - self.problem.discount * self.goes_on
-
-    @cached_property
-    def share(self) -> float:
-        share = float(self.ending[self.problem.usable].mean())
-        if share > 0:
-            return share
-        # Undiscounted, and no logged episode reached its end: only the horizon is known to end them.
-        return 1 / (self.problem.horizon or 1)
-
-    @cached_property
-    def otherwise(self) -> float:
-        """What a policy is worth whose ratios are all 1."""
-        return float(self.problem.episodes.reward[self.problem.usable].mean(dtype=np.float64)) / self.share
-
-    def values(
-        self, ratio: Float[np.ndarray, "policies steps"], steps: Int[np.ndarray, " steps"]
-    ) -> Float[np.ndarray, " policies"]:
-        """What every policy is worth if these are its ratios at these steps."""
-        earned = ratio @ self.problem.episodes.reward[steps].astype(np.float64)
-        ended = (
-            ratio @ self.ending[steps]
-            if self.self_normalised
-            else np.full(len(ratio), self.share * len(steps))
-        )
-        usable = ended > 0
-        return np.where(usable, earned / np.where(usable, ended, 1.0), self.otherwise)
-
-    def mean_ratio(self, ratio: Float[np.ndarray, " usable"]) -> float:
-        """How much ends of what begins, or the plain mean; 1 for sound ratios."""
-        if self.stationary:
-            return float(ratio.mean())
-        return float((ratio * self.ending[self.problem.usable]).mean()) / self.share
-
-    def terms(self, ratio: Float[np.ndarray, " usable"]) -> Quotients:
-        """What every episode contributes to the value."""
-        episodes, usable = self.problem.episodes, self.problem.usable
-
-        def summed(weight: np.ndarray) -> np.ndarray:
-            return np.bincount(episodes.episode_of_step[usable], weight, minlength=episodes.count)[:, None]
-
-        ended = ratio * self.ending[usable] if self.self_normalised else np.full(len(usable), self.share)
-        return Quotients(summed(ratio * episodes.reward[usable]), summed(ended), np.array([self.otherwise]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,21 +40,24 @@ class Corrected:
     def ratios(self) -> Float[np.ndarray, "policies usable"]:
         return self.trained.ratios(self.balance.problem.usable)
 
-    def estimate(self, name: str, *, interval: IntervalKind, resamples: int, seed: int) -> Estimate:
+    def estimate(
+        self, name: str, *, interval: IntervalKind, resamples: int, confidence: float, seed: int
+    ) -> Estimate:
         """The value of a policy: logged rewards, weighted by ratios."""
         ratio = self.ratios[self.names.index(name)]
         terms = self.balance.terms(ratio)
         value, resampled = terms.value, terms.resampled(resamples, seed=seed)
-        reach = _interval(terms, interval, resamples, seed)
+        reach = _interval(terms, interval, resamples, confidence, seed)
         details = self.details(name)
         problem = self.balance.problem
         length = problem.episodes.length
+        reach = reach.around(value).reaching(self._made_up(name, value))
         return Estimate(
             policy=name,
             value=value,
             standard_error=reach.standard_error,
-            lower=min(reach.lower, value),
-            upper=max(reach.upper, value),
+            lower=reach.lower,
+            upper=reach.upper,
             returns=resampled,
             length=float((length if problem.horizon is None else np.minimum(length, problem.horizon)).mean()),
             warnings=tuple(self._warnings(name, value, details)),
@@ -130,6 +75,7 @@ class Corrected:
             "largest_ratio": float(ratio.max()),
             "effective_share": float(ratio.sum() ** 2 / (len(ratio) * square)) if square > 0 else 0.0,
             "imbalance": float(self._imbalance[index]),
+            "remainder": float(self._remainders[index]),
             "late_change": float(np.ptp(late)),
         }
 
@@ -157,6 +103,11 @@ class Corrected:
                 f"the ratios average {details['mean_ratio']:.2g}, and sound ones average 1: steps like this "
                 "policy's are missing, or training has not found them"
             )
+        if abs(details["remainder"]) > REMAINDER * scale:
+            found.append(
+                "the ratios do not balance for values: made up for, the value would move by "
+                f"{details['remainder']:.3g}; the interval holds that"
+            )
         if details["imbalance"] > UNBALANCED:
             found.append(
                 "the ratios do not balance: what flows into the weighted steps differs by "
@@ -164,6 +115,16 @@ class Corrected:
                 "does not show"
             )
         return found
+
+    def _made_up(self, name: str, value: float) -> float:
+        """By how much the value moves if what does not balance is made up for, as far as rewards allow."""
+        low, high = self.balance.problem.range(np.zeros(1, int))
+        moved = value + self._remainders[self.names.index(name)]
+        return float(np.clip(moved, min(low[0], value), max(high[0], value))) - value
+
+    @cached_property
+    def _remainders(self) -> Float[np.ndarray, " policies"]:
+        return remainders(self.balance, self.trained, self.ratios)
 
     @cached_property
     def _imbalance(self) -> Float[np.ndarray, " policies"]:
@@ -195,12 +156,12 @@ class Corrected:
         return np.abs(np.concatenate([flow_seen, flow_taken], axis=1)).max(axis=1)
 
 
-def _interval(terms: Quotients, kind: IntervalKind, resamples: int, seed: int) -> Interval:
+def _interval(terms: Quotients, kind: IntervalKind, resamples: int, confidence: float, seed: int) -> Interval:
     if kind == "bootstrap" and len(terms.top) > 1:
-        return bootstrap(terms, resamples=resamples, seed=seed)
+        return bootstrap(terms, resamples=resamples, confidence=confidence, seed=seed)
     # The delta method: how far every episode alone moves the quotient.
     value, ended = terms.value, float(terms.bottom.sum())
     moves = (terms.top - value * terms.bottom)[:, 0] / ended if ended > 0 else np.zeros(1)
     error = float(np.sqrt((moves**2).sum())) if len(terms.top) > 1 else 0.0
-    half = float(norm.ppf((1 + CONFIDENCE) / 2)) * error
+    half = float(norm.ppf((1 + confidence) / 2)) * error
     return Interval(error, value - half, value + half)

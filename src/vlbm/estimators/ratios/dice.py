@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 from vlbm.errors import InputError
 from vlbm.estimators.critics.bellman import Logged
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.balance import Balance
 from vlbm.estimators.ratios.batches import Batch
-from vlbm.estimators.ratios.correction import Balance
 from vlbm.estimators.ratios.descent import averaged, moved, started
 from vlbm.estimators.ratios.evaluator import Ratios, reading
 from vlbm.estimators.ratios.functions import Reading
@@ -50,8 +50,9 @@ class DICE(Ratios):
     Without a horizon the task is endless, and the discount must be below 1: an episode that was cut off
     goes on, one that ended earns nothing more. With a horizon, time is one more observation.
 
-    The interval resamples episodes with their ratios held fixed: it knows the luck of the log, but not
-    what the networks got wrong. Quantiles are those of the resampled value, for returns are never seen.
+    The interval resamples episodes with their ratios held fixed, and holds what the value would be if what
+    the ratios do not balance were made up for (`remainder`). Quantiles are those of the resampled value,
+    for returns are never seen.
     `details` say how far ratios are from what sound ones must be: `mean_ratio` is 1 for these, and
     `imbalance` 0. Where a policy is deterministic and actions are vectors, no exact ratio exists, and what
     networks make of it is a guess that `effective_share` tells of.

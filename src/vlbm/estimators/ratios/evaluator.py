@@ -16,8 +16,9 @@ from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, des
 from vlbm.estimators.critics.bellman import Logged, Problem
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.balance import Balance
 from vlbm.estimators.ratios.batches import Answers
-from vlbm.estimators.ratios.correction import Balance, Corrected
+from vlbm.estimators.ratios.correction import Corrected
 from vlbm.estimators.ratios.descent import Method, train
 from vlbm.estimators.ratios.functions import Reading
 from vlbm.scaling import Scaler
@@ -100,7 +101,11 @@ class RatioEvaluator(Evaluator):
         settings, corrected = self.settings, self.train(request)
         rows = tuple(
             corrected.estimate(
-                name, interval=settings.interval, resamples=settings.resamples, seed=request.seed
+                name,
+                interval=settings.interval,
+                resamples=settings.resamples,
+                confidence=request.confidence,
+                seed=request.seed,
             )
             for name in request.policies
         )

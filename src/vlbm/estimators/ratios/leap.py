@@ -73,6 +73,10 @@ class Unknowns(NamedTuple):
         units, actions = self.networks.head.weight.shape[-2:]
         return actions if self.reading.discrete and (units + 1) * actions <= LARGEST_SYSTEM else 1
 
+    @property
+    def total(self) -> int:
+        return self.networks.regressor_count * self.heads
+
     def logged(self, logged: Logged, step: Int[Array, " batch"]) -> Float[Array, "policies unknowns batch"]:
         """How the outputs for logged actions grow with the unknowns."""
         taken = logged.action[step]

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 from vlbm.errors import InputError
 from vlbm.estimators.critics.bellman import Logged
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.ratios.balance import Balance
 from vlbm.estimators.ratios.batches import Batch
-from vlbm.estimators.ratios.correction import Balance
 from vlbm.estimators.ratios.descent import averaged, moved, started
 from vlbm.estimators.ratios.evaluator import Ratios, reading
 from vlbm.estimators.ratios.functions import Reading

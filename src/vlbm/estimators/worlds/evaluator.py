@@ -25,6 +25,7 @@ from vlbm.training import History
 from vlbm.version import VERSION
 
 MODEL_FILE = "model.safetensors"
+SINGLE = "a single model: its intervals do not know how far models disagree; models=3 or more shows it"
 
 
 class WorldSpace(NamedTuple):
@@ -60,9 +61,7 @@ class WorldEvaluator(Evaluator):
     def answer(self, request: Request) -> Answer:
         """The returns of `episodes` imagined episodes of every policy in every world."""
         parts = [self.imagine(index, request) for index in range(len(self.worlds))]
-        rows = tuple(
-            self._row(name, [part[name] for part in parts], request.discount) for name in request.policies
-        )
+        rows = tuple(self._row(name, [part[name] for part in parts], request) for name in request.policies)
         return Answer(
             rows,
             {
@@ -70,14 +69,17 @@ class WorldEvaluator(Evaluator):
                 "episodes": request.episodes,
                 "actions": request.actions,
             },
+            warnings=() if len(self.worlds) > 1 else (SINGLE,),
             interrupted=any(history.interrupted for history in self.histories),
         )
 
-    def _row(self, name: str, imagined: list[Episodes], discount: float) -> Estimate:
+    def _row(self, name: str, imagined: list[Episodes], request: Request) -> Estimate:
         row = from_returns(
             name,
-            [episodes.returns(discount) for episodes in imagined],
+            [episodes.returns(request.discount) for episodes in imagined],
             length=float(np.mean([episodes.length.mean() for episodes in imagined])),
+            logged=self.data["episodes"],
+            confidence=request.confidence,
         )
         if self.support is None:
             return row

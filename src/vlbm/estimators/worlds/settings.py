@@ -29,6 +29,8 @@ from vlbm.training import Evaluated, History, Schedule, minimise
 from vlbm.windows import Window, WindowSource
 from vlbm.workplaces import Workplace, side_by_side
 
+LOOKED_AT = 100_000  # observations, to see whether they are states
+
 
 class WorldSettings(Estimator[WorldEvaluator]):
     """Settings of a world model; subclasses are frozen dataclasses with these fields among others."""
@@ -115,7 +117,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
         interrupted = any(history.interrupted for _, history in trained)
         worlds = tuple(world for world, _ in kept)
         histories = tuple(replace(history, interrupted=interrupted) for _, history in kept)
-        notes = list(episodes.notes)
+        notes = [*episodes.notes, *_doubts(episodes)]
         if interrupted:
             reached = ", ".join(str(history.best_step) for history in histories)
             notes.append(
@@ -260,3 +262,15 @@ def check_training(settings: Any, counts: tuple[str, ...]) -> None:
         raise InputError(f"setting held_out={settings.held_out}: must lie between 0 and 1")
     if not settings.learning_rate > 0 or not np.isfinite(settings.learning_rate):
         raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
+
+
+def _doubts(episodes: Episodes) -> list[str]:
+    """What speaks against a world of densities before any is trained."""
+    seen = episodes.observation[:LOOKED_AT]
+    size = seen.shape[1]
+    if size < 2 or not (np.isin(seen, (0.0, 1.0)).all() and (seen.sum(axis=1) == 1).all()):
+        return []
+    return [
+        f"observations are one of {size} states, and this method foresees densities of vectors, not states: "
+        "its estimates are likely wrong; ask fqe, dr, dice, vpm or wpdis"
+    ]

@@ -32,8 +32,8 @@ def _best(findings: Findings) -> Markup:
         else " is estimated at "
     )
     parts = [
-        Markup("<strong>{}</strong>{}<strong>{}</strong>, 95&nbsp;% interval {} to {}").format(
-            best.policy, claim, write(best.value), write(best.lower), write(best.upper)
+        Markup("<strong>{}</strong>{}<strong>{}</strong>, {} {} to {}").format(
+            best.policy, claim, write(best.value), findings.interval, write(best.lower), write(best.upper)
         )
     ]
     if findings.above is not None:

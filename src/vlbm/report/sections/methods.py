@@ -52,7 +52,7 @@ def _dots(findings: Findings):
         extent(ends),
         write=findings.write,
         reference=None if comparison.logged is None else comparison.logged.mean,
-        caption="Dot: value; bar: 95 % interval"
+        caption=f"Dot: value; bar: {findings.interval}"
         + (f", over {seeds} seeds" if seeds > 1 else "")
         + ("; diamond: the truth" if comparison.truth is not None else "")
         + ("; dashed line: mean logged return" if comparison.logged is not None else "")

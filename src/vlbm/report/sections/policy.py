@@ -46,7 +46,7 @@ def details(findings: Findings, index: int) -> tuple[Block, ...]:
 def _facts(findings: Findings, row: Estimate) -> tuple[tuple[str, str], ...]:
     write = findings.write
     facts = [
-        ("95 % interval of the value", f"{write(row.lower)} to {write(row.upper)}"),
+        (f"{findings.interval} of the value", f"{write(row.lower)} to {write(row.upper)}"),
         ("standard error", write(row.standard_error)),
         ("half of the returns", f"{write(row.quantile(0.25))} to {write(row.quantile(0.75))}"),
         ("nine of ten returns", f"{write(row.quantile(0.05))} to {write(row.quantile(0.95))}"),

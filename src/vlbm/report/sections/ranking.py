@@ -8,7 +8,7 @@ from vlbm.diagnostics.trust import Verdict
 from vlbm.estimate import Estimate
 from vlbm.report.charts.intervals import Mark, interval_bar
 from vlbm.report.findings import Findings
-from vlbm.report.numbers import number, probability
+from vlbm.report.numbers import confidence, number, probability
 from vlbm.report.parts import Cell, Column, RankedRow, Ranking, Section
 from vlbm.report.sections.policy import details
 
@@ -29,8 +29,9 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
         Column("value", "Value", "Mean discounted return"),
         Column(
             "interval",
-            "95 % interval",
-            "Where the value lies with a probability of 95 %; sorts by the lower end",
+            findings.interval,
+            "Where the value lies with a probability of "
+            f"{confidence(findings.estimates.confidence)}; sorts by the lower end",
             ends=(findings.write(low), findings.write(high)),
         ),
         Column("best", "P(best)", "Probability of being the best of these policies"),
@@ -71,7 +72,7 @@ def _row(findings: Findings, index: int) -> RankedRow:
 
 def _bar(findings: Findings, row: Estimate, true: float | None):
     logged, write = findings.comparison.logged, findings.write
-    description = f"{write(row.value)}, 95 % interval {write(row.lower)} to {write(row.upper)}"
+    description = f"{write(row.value)}, {findings.interval} {write(row.lower)} to {write(row.upper)}"
     if true is not None:
         description += f", true value {write(true)}"
     return interval_bar(
@@ -93,7 +94,7 @@ def _trust(verdict: Verdict) -> str:
 
 
 def _caption(findings: Findings) -> str:
-    parts = ["Bar: 95 % interval of the value, dot: the value"]
+    parts = [f"Bar: {findings.interval} of the value, dot: the value"]
     if findings.comparison.logged is not None:
         parts.append("dashed line: mean logged return")
     if findings.comparison.truth is not None:
