@@ -106,10 +106,10 @@ class Estimates(Sequence[Estimate]):
     discount: float
     settings: Mapping[str, Any]
     data: Mapping[str, Any]  # path, episodes, steps
-    confidence: float = CONFIDENCE  # of the intervals
     seconds: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     interrupted: bool = False  # True if Ctrl-C cut the training short
+    confidence: float = CONFIDENCE  # of the intervals
 
     @overload
     def __getitem__(self, index: int) -> Estimate: ...

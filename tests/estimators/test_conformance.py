@@ -268,7 +268,7 @@ def test_what_cannot_be_evaluated_gets_one_clear_error(case):
     other = system_named("linear" if name != "linear" else "chain")
     with pytest.raises(InputError, match="policy 'stranger'"):
         evaluate(case, name, {"stranger": other.behaviour})
-    for wrong in ({"discount": 1.5}, {"horizon": 0}):
+    for wrong in ({"discount": 1.5}, {"horizon": 0}, {"confidence": 1.0}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             evaluate(case, name, **wrong)
     with pytest.raises(InputError, match="no policies"):

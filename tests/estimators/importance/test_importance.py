@@ -414,3 +414,18 @@ def test_the_bernstein_interval_holds_and_narrows():
 def test_bounds_that_returns_leave_are_refused():
     with pytest.raises(InputError, match="returns lie between 7 and 10"):
         estimate("wis", RAGGED, POLICY, interval="bernstein", bounds=(0.0, 8.0))
+
+
+@pytest.mark.parametrize("interval", ["bca", "percentile", "bernstein"])
+def test_who_must_be_surer_gets_a_wider_interval_around_the_same_value(interval):
+    system = graph()
+    logged = system.sample(system.behaviour, episodes=1000, seed=0)
+    evaluator = ImportanceSampling(kind="wis", interval=interval, bounds=(-4.0, 4.0)).fit(logged)
+    found = [
+        evaluator.evaluate(system.targets, discount=0.98, confidence=level) for level in (0.8, 0.95, 0.99)
+    ]
+    assert [estimates.confidence for estimates in found] == [0.8, 0.95, 0.99]
+    for rows in zip(*found, strict=True):
+        assert len({row.value for row in rows}) == 1
+        widths = [row.upper - row.lower for row in rows]
+        assert widths[0] < widths[1] < widths[2]
