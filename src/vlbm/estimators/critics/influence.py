@@ -12,7 +12,6 @@ from vlbm.estimators.critics.leap import Unknowns, probe_size
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.temporal_difference import Trained, chunks
 
-PROBES = 3  # steps that equations are made of, in those that one leap looks at
 RIDGE = 1e-5  # of the mean square of the regressors: with 1e-3 it would decide what slow changes weigh
 
 
@@ -28,7 +27,7 @@ def influence(
     """
     networks = (trained.critics, trained.logged, trained.shape)
     before = np.asarray(trained.logged.before)
-    probe = steps[:: -(-len(steps) // (PROBES * probe_size(trained.critics)))]
+    probe = steps[:: -(-len(steps) // probe_size(trained.critics))]
     square = size = begun = np.zeros(())
     for part, count in chunks(probe):
         choice = trained.choice(before[part] + 1, draw=0)

@@ -23,7 +23,7 @@ from vlbm.training import Schedule
 STRIDE = 50  # steps per compiled call
 LOOKS = 20  # how often the values are looked at
 LEAPS = 0.8  # the share of training in which last layers leap, at every second look
-CHUNK = 4096  # observations evaluated at once
+CHUNK = 1024  # observations evaluated at once: what networks keep of them should fit in caches
 
 
 @dataclass(frozen=True)
