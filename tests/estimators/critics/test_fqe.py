@@ -154,7 +154,7 @@ def test_every_episode_can_be_judged_by_the_model_that_never_saw_it():
         np.array([[[3.0] * len(logs.observation)], [[4.0] * len(logs.observation)]]),
     )
     problem: Any = SimpleNamespace(episodes=logs)
-    fitted = FittedCritics(problem, None, np.ones((2, 2)), None, by_model)  # type: ignore[arg-type]
+    fitted = FittedCritics(problem, None, np.ones((2, 2)), None, by_model, np.ones((2, 1, logs.steps)))  # type: ignore[arg-type]
     q, v = fitted.on_logs(np.eye(2))
     np.testing.assert_allclose(q[0], [1.0] * LENGTH + [2.0] * LENGTH)
     np.testing.assert_allclose(v[0], [3.0] * (LENGTH + 1) + [4.0] * (LENGTH + 1))
