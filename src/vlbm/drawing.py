@@ -41,7 +41,7 @@ class Layout(eqx.Module):
     def of(cls, episodes: Episodes | Selection) -> Self:
         length = np.zeros(round_size(episodes.count), np.int32)
         length[: episodes.count] = episodes.length
-        return cls(jnp.asarray(length), jnp.asarray(episodes.count, jnp.int32))
+        return cls(jax.device_put(length), jax.device_put(np.int32(episodes.count)))
 
     def draw(self, *, steps: int, batch: int, at_start: float, key: PRNGKeyArray) -> Places:
         """Random windows: a share `at_start` begins with an episode, the rest anywhere.

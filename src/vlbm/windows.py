@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -100,9 +100,11 @@ class WindowSource(eqx.Module):
 
 def held_out_windows(episodes: Episodes | Selection, *, steps: int, count: int, seed: int) -> Window:
     """The same windows every time, for comparing models on logged episodes."""
-    log, drawn = Selection.of(episodes), {"steps": steps, "batch": count, "at_start": 0.1}
+    log = Selection.of(episodes)
+    drawn: dict[str, Any] = {"steps": steps, "batch": count, "at_start": 0.1}
     key = jax.random.key(seed)
+    # Compiled as one: by itself every operation is a program of its own.
     if not log.mapped:
-        return WindowSource.of(log.gathered()).draw(**drawn, key=key)  # type: ignore[arg-type]
-    place = Layout.of(log).draw(**drawn, key=key)  # type: ignore[arg-type]
+        return eqx.filter_jit(WindowSource.draw)(WindowSource.of(log.gathered()), **drawn, key=key)
+    place = eqx.filter_jit(Layout.draw)(Layout.of(log), **drawn, key=key)
     return Window.of(log.cut(*map(np.asarray, place), steps=steps))

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from vlbm.compilation import keep_programs
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import CONFIDENCE, Estimate, Estimates
@@ -178,6 +179,7 @@ class Estimator(ABC, Generic[Fitted]):
         What takes long keeps checkpoints in the directory, if one is given, and can be resumed there.
         What another method with the same memory has made in the same way is taken from it.
         """
+        keep_programs()
         began = time.monotonic()
         place = None if directory is None else Path(directory)
         learnt = self.learn(episodes, Run(seed, place, resume, progress, memory))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Scalar
 
+from vlbm.devices import on_device
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.transition import TransitionSettings
 from vlbm.models.autoregressive import AutoRegressiveModel, MaskedNetwork
@@ -48,7 +48,8 @@ class AutoRegressive(TransitionSettings):
             )
             for _ in range(self.members)
         ]
-        return AutoRegressiveModel(network=stacked(members), weight_root=jnp.ones(self.members), **fields)
+        weight_root = on_device(np.ones(self.members))
+        return AutoRegressiveModel(network=stacked(members), weight_root=weight_root, **fields)
 
     def objective(self, model: AutoRegressiveModel, window: Window) -> dict[str, Scalar]:
         members, mixture = model.log_likelihood(window)

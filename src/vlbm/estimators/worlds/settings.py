@@ -102,7 +102,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
             return self.train_world(
                 training,
                 held_out,
-                key=jax.random.fold_in(jax.random.key(run.seed), index),
+                keys=_keys(np.int64(run.seed), np.int64(index)),
                 checkpoint=run.directory and run.directory / f"checkpoint_{index}.safetensors",
                 resume=run.resume,
                 identity={**identity, "model": index},
@@ -141,15 +141,18 @@ class WorldSettings(Estimator[WorldEvaluator]):
         training: Selection,
         held_out: Selection,
         *,
-        key: PRNGKeyArray,
+        keys: tuple[PRNGKeyArray, PRNGKeyArray],
         checkpoint: Path | None,
         resume: bool,
         identity: dict[str, Any],
         place: Workplace,
         progress: Progress,
     ) -> tuple[Any, History]:
-        """One world, the best of its course by open-loop error on the episodes held out."""
-        world_key, step_key = jax.random.split(key)
+        """One world, the best of its course by open-loop error on the episodes held out.
+
+        The first key is for its weights, the second for the steps.
+        """
+        world_key, step_key = keys
         longest = int(training.length.max())
         data: WindowSource | WindowFeed
         # Mapped data may be larger than memory: they stay on disk, and windows come to the device.
@@ -240,6 +243,13 @@ class Lesson:
         if isinstance(given, Window):
             return self.settings.loss_on(model, given, key=key)
         return self.settings.loss(model, given, steps=self.longest, key=key)
+
+
+@jax.jit
+def _keys(seed: np.int64, index: np.int64) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """The luck of one of several models; one program, where every operation would be one by itself."""
+    first, second = jax.random.split(jax.random.fold_in(jax.random.key(seed), index))
+    return first, second
 
 
 def check_enough(episodes: Episodes) -> None:

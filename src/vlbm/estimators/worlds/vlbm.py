@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from vlbm.devices import on_device
 from vlbm.drawing import Drawn, Source
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.settings import WorldSettings, check_training
@@ -116,7 +116,7 @@ class VLBM(WorldSettings):
         return BranchingModel(
             encoder=encoder,
             decoder=decoder,
-            weight_root=jnp.ones(self.branches),
+            weight_root=on_device(np.ones(self.branches)),
             shared_encoder=self.shared_encoder,
             window=self.window,
             **fields,
