@@ -353,3 +353,9 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monke
 def test_a_history_is_json(tmp_path: Path):
     _, history = descend()
     assert json.loads(json.dumps(history.entries)) == history.entries
+
+
+def test_an_optimiser_begins_with_zeros_as_minimise_takes_it_to():
+    for schedule in (Schedule(), Schedule(clip=None, weight_decay=0.1, decay="exponential")):
+        state = schedule.optimiser().init({"weight": jnp.ones((2, 3)), "bias": jnp.ones(3)})
+        assert not any(np.any(leaf) for leaf in jax.tree.leaves(state))

@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
@@ -21,6 +22,7 @@ from vlbm.devices import everywhere, gathered, placed, released, split
 from vlbm.errors import TrainingDivergedError
 from vlbm.progress import Progress, silent
 from vlbm.storage import check_identity, load_tree, read_information, save_tree
+from vlbm.tracing import kept
 from vlbm.workplaces import Workplace
 
 Model = TypeVar("Model")
@@ -131,7 +133,10 @@ def minimise(
     place = place or Workplace()
     optimiser = schedule.optimiser()
     trained = eqx.filter(model, eqx.is_inexact_array)
-    optimiser_state = jax.jit(optimiser.init)(trained)  # one program, not one for every array
+    # Adam begins with zeros, which need no program.
+    optimiser_state = jax.device_put(
+        jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(optimiser.init, trained))
+    )
     best, history, first = model, History(), 0
     identity = {**(identity or {}), "schedule": asdict(schedule)}
     if resume and checkpoint is not None and checkpoint.is_file():
@@ -166,8 +171,8 @@ def minimise(
                     else:
                         given = fixed[where] = placed((data, key), where)
                     model, optimiser_state = placed((model, optimiser_state), where)
-                    bounds = jnp.asarray(begin), jnp.asarray(done)
-                    model, optimiser_state, terms = advance((*given, *bounds), model, optimiser_state)
+                    bounds = jax.device_put((np.int32(begin), np.int32(done)))
+                    (model, optimiser_state), terms = advance((*given, *bounds), (model, optimiser_state))
                     values = {name: float(term) for name, term in terms.items()}
                     _check_finite(values, done, schedule)
                     if done in (validation, schedule.steps):
@@ -216,8 +221,9 @@ def _advancing(
     # Several steps per call: the working memory of a step is then claimed once, not at every step.
     # Nothing is donated: Ctrl-C comes while a call runs, and the model from before it is still needed.
     @eqx.filter_jit
-    def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], model: Any, optimiser_state: Any):
+    def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], moving: tuple[Any, Any]):
         data, key, begin, end = fixed
+        model, optimiser_state = moving
         inputs = (data, key)
         terms = eqx.filter_eval_shape(lambda: evaluate(model, *now(0, inputs))).terms
         carry = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))
@@ -230,9 +236,11 @@ def _advancing(
 
             return jax.lax.fori_loop(begin, end, body, arrays)
 
-        return eqx.combine(split(loop, parts)(begin, end, arrays, inputs), static)
+        *moved, terms = eqx.combine(split(loop, parts)(begin, end, arrays, inputs), static)
+        return tuple(moved), terms
 
-    return advance
+    # A program for several devices is bound to them.
+    return kept(advance, (evaluate, schedule, fed)) if parts == 1 else advance
 
 
 def _check_finite(terms: dict[str, float], step: int, schedule: Schedule) -> None:
