@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from vlbm.models.branching import BranchingModel
 from vlbm.models.latent import Architecture
-from vlbm.models.objective import Weighting
+from vlbm.models.terms import Weighting
 
 LOG_TWO_PI = 1.8378770664093453
 

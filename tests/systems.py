@@ -95,6 +95,17 @@ def random_world(episodes: Episodes, *, seed: int = 0, **settings: Any) -> Branc
     return replace(world, **jax.tree_util.tree_map_with_path(shaken, networks))
 
 
+def distance(difference: np.ndarray, kind: str) -> float:
+    """The alignment by its definition: a double loop over pairs."""
+    if kind == "none":
+        return 0.0
+    if kind == "mse":
+        return float(np.mean(difference**2))
+    units = len(difference)
+    pairs = [(difference[j] - difference[k]) ** 2 for j in range(units) for k in range(j + 1, units)]
+    return float(np.mean(pairs))
+
+
 def bits(tree: Any) -> list[bytes]:
     """What two trees of arrays must share to be the same to the last bit."""
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array_like))]

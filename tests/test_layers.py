@@ -20,7 +20,7 @@ ROOMS = (
     ("tracing",),
     ("sources", "inspection"),
     ("policies",),
-    ("scaling", "distributions", "backward"),
+    ("scaling", "distributions", "backward", "pieces"),
     ("networks", "drawing"),
     ("recurrence", "windows"),
     ("feeding", "workplaces"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vlbm.networks import LSTM, LSTMState
-from vlbm.recurrence import lstm_scan
+from vlbm.networks import LSTM, LSTMState, stacked
+from vlbm.recurrence import PIECE, lstm_scan, stacked_lstm_scan
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +43,41 @@ def test_the_scan_and_its_gradient_equal_the_plain_recursion(lstm):
 
 def test_the_scan_can_be_mapped_over_branches(lstm):
     other = LSTM(3, 4, random=np.random.default_rng(5))
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), lstm, other)
+    stack = stacked([lstm, other])
     inputs = jax.random.normal(jax.random.key(1), (6, 2, 3))
 
     def loss(lstm: LSTM) -> jax.Array:
         return (lstm_scan(lstm, lstm.project(inputs)) ** 2).sum()
 
     gradient = eqx.filter_jit(eqx.filter_grad(loss))
-    together = eqx.filter_vmap(gradient)(stacked)
+    together = eqx.filter_vmap(gradient)(stack)
     for index, single in enumerate((lstm, other)):
         np.testing.assert_allclose(
             together.recurrent.weight[index], gradient(single).recurrent.weight, rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("steps", [PIECE, PIECE + 3])
+def test_long_stacked_scans_and_their_gradients_equal_plain_recursions(own, steps):
+    stack = stacked([LSTM(3, 4, random=np.random.default_rng(seed)) for seed in (0, 5)])
+    inputs = jax.random.normal(jax.random.key(1), (steps, 2, 2, 3) if own else (steps, 2, 3))
+    direction = jax.random.normal(jax.random.key(2), (steps, 2, 2, 4))
+
+    def plainly(lstm: LSTM, inputs: jax.Array) -> jax.Array:
+        one = eqx.filter_vmap(
+            lambda lstm, inputs: plain_scan(lstm, lstm.project(inputs)),
+            in_axes=(eqx.if_array(0), 1 if own else None),
+            out_axes=1,
+        )
+        return one(lstm, inputs)
+
+    def loss(scan, lstm: LSTM, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        hidden = scan(lstm, inputs)
+        return (hidden * direction).sum(), hidden
+
+    slope = jax.jit(jax.grad(loss, argnums=(1, 2), has_aux=True), static_argnums=0)
+    results = slope(stacked_lstm_scan, stack, inputs), slope(plainly, stack, inputs)
+    for ours, plain in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-5)
+    assert np.abs(results[0][0][0].recurrent.weight).min() > 0

@@ -225,6 +225,17 @@ class LSTM(eqx.Module):
         return LSTMState(jax.nn.sigmoid(leave) * jnp.tanh(cell), cell)
 
 
+def running_averages(tree: Any) -> list[Array]:
+    """The means and variances that batch normalisation keeps, wherever in the tree."""
+    norms = [node for node in jax.tree.leaves(tree, is_leaf=_is_norm) if isinstance(node, BatchNorm)]
+    return [average for norm in norms for average in (norm.mean, norm.variance)]
+
+
+def with_running_averages(tree: Any, averages: list[Array]) -> Any:
+    """The tree with others in their place."""
+    return eqx.tree_at(running_averages, tree, averages) if averages else tree
+
+
 def _is_norm(node: object) -> bool:
     return isinstance(node, LayerNorm | BatchNorm | Identity)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,10 @@ from jaxtyping import Array, Float
 
 from vlbm.networks import LSTM, LSTMState
 
-# Steps per turn of a compiled loop: a default window is one turn, without a loop's copies between steps.
+# The longest time that is unrolled: a default window needs no loop and none of its copies between steps.
+# Longer loops make one step a turn: where a turn is several, the compiler works out much of each again.
 UNROLL = 5
+PIECE = 25  # of more steps, so many at most are multiplied at once for the weights' gradient
 
 # What is given to a run: weights, one additive input [steps, batch, outputs] per weight, and the rest.
 Run = Callable[[tuple[Array, ...], tuple[Array, ...], Any], Any]
@@ -58,7 +61,7 @@ def lstm_scan(lstm: LSTM, projected: Float[Array, "steps batch gates"]) -> Float
             state = lstm.gated(state, offset + state.hidden @ weight)
             return state, state.hidden
 
-        return jax.lax.scan(advance, start, offsets[0], unroll=UNROLL)[1]
+        return jax.lax.scan(advance, start, offsets[0], unroll=turn(offsets[0]))[1]
 
     def factors(weights: Any, offsets: Any, start: LSTMState, hidden: Array) -> tuple[Array, ...]:
         return (delayed(start.hidden, hidden),)
@@ -67,6 +70,101 @@ def lstm_scan(lstm: LSTM, projected: Float[Array, "steps batch gates"]) -> Float
     return hoist_weight_gradients(run, factors)((lstm.recurrent.weight,), (projected,), start)
 
 
+def turn(inputs: Float[Array, "steps *rest"]) -> int:
+    """How many steps of a loop over them make a turn of the compiled one."""
+    return len(inputs) if len(inputs) <= UNROLL else 1
+
+
 def delayed(first: Float[Array, "batch size"], later: Float[Array, "steps batch size"]) -> Array:
     """What each step found: `first`, then the outputs of the steps before."""
     return jnp.concatenate([first[None], later[:-1]])
+
+
+def stacked_lstm_scan(
+    lstm: LSTM, inputs: Float[Array, "steps batch inputs"] | Float[Array, "steps stack batch inputs"]
+) -> Float[Array, "steps stack batch units"]:
+    """Hidden states of stacked LSTMs along many steps, from the inputs of all or of each, not projected.
+
+    What takes time over many steps is memory. So inputs are projected in the scan, where the product is at
+    hand anyway, and the way back goes in pieces: what has reached the gates of a piece's steps is multiplied
+    for the weights' gradient while it is in the cache.
+    """
+    parts = (lstm.recurrent.weight, lstm.inputs.weight, lstm.inputs.bias[:, None])
+    count = -(-len(inputs) // PIECE)
+    missing = -len(inputs) % count
+    filled = jnp.pad(inputs, ((0, missing), *((0, 0),) * (inputs.ndim - 1)))
+    return _recur(count, jnp.concatenate(parts, axis=1), filled)[: len(inputs)]
+
+
+class _Step(NamedTuple):
+    """What the way back needs to know of a step."""
+
+    joined: Float[Array, "stack batch units+inputs+1"]
+    before: Float[Array, "stack batch units"]  # the cell as it was
+    enter: Float[Array, "stack batch units"]
+    forget: Float[Array, "stack batch units"]
+    candidate: Float[Array, "stack batch units"]
+    leave: Float[Array, "stack batch units"]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recur(count: int, weight: Float[Array, "stack units+inputs+1 gates"], inputs: Array) -> Array:
+    return _recur_forward(count, weight, inputs)[0]
+
+
+def _recur_forward(count: int, weight: Array, inputs: Array) -> tuple[Array, tuple[Array, Array, _Step]]:
+    rows = (weight.shape[0], inputs.shape[-2])
+
+    def advance(state: LSTMState, now: Array) -> tuple[LSTMState, tuple[Array, _Step]]:
+        # A one for the bias: its gradient is then a row of the weight's.
+        known = (jnp.broadcast_to(now, (*rows, now.shape[-1])), jnp.ones((*rows, 1)))
+        joined = jnp.concatenate([state.hidden, *known], axis=-1)
+        enter, forget, candidate, leave = jnp.split(joined @ weight, 4, axis=-1)
+        enter, forget, leave = map(jax.nn.sigmoid, (enter, forget, leave))
+        candidate = jnp.tanh(candidate)
+        cell = forget * state.cell + enter * candidate
+        hidden = leave * jnp.tanh(cell)
+        return LSTMState(hidden, cell), (hidden, _Step(joined, state.cell, enter, forget, candidate, leave))
+
+    zero = jnp.zeros((*rows, weight.shape[-1] // 4))
+    hidden, steps = jax.lax.scan(advance, LSTMState(zero, zero), inputs)[1]
+    return hidden, (weight, inputs, steps)
+
+
+def _recur_backward(count: int, saved: tuple[Array, Array, _Step], cotangent: Array) -> tuple[Array, Array]:
+    weight, inputs, steps = saved
+    units = cotangent.shape[-1]
+    last = units + inputs.shape[-1]
+    transposed = jnp.swapaxes(weight[:, :last], 1, 2)
+
+    def retreat(carry: LSTMState, now: tuple[Array, _Step]) -> tuple[LSTMState, tuple[Array, Array]]:
+        pulled, step = now
+        hidden = carry.hidden + pulled
+        # Worked out again: that is no slower than to keep it.
+        squashed = jnp.tanh(step.forget * step.before + step.enter * step.candidate)
+        cell = carry.cell + hidden * step.leave * (1.0 - squashed**2)
+        gates = (
+            cell * step.candidate * step.enter * (1.0 - step.enter),
+            cell * step.before * step.forget * (1.0 - step.forget),
+            cell * step.enter * (1.0 - step.candidate**2),
+            hidden * squashed * step.leave * (1.0 - step.leave),
+        )
+        by_gates = jnp.concatenate(gates, axis=-1)
+        by_hidden, by_inputs = jnp.split(by_gates @ transposed, [units], axis=-1)
+        # Inputs of all add up what they get from each.
+        by_inputs = by_inputs.sum(0) if inputs.ndim < cotangent.ndim else by_inputs
+        return LSTMState(by_hidden, cell * step.forget), (by_gates, by_inputs)
+
+    def piece(carry: tuple[LSTMState, Array], now: tuple[Array, _Step]) -> tuple[Any, Array]:
+        state, by_weight = carry
+        state, (by_gates, by_inputs) = jax.lax.scan(retreat, state, now, reverse=True)
+        return (state, by_weight + jnp.einsum("tsni,tsno->sio", now[1].joined, by_gates)), by_inputs
+
+    zero = jnp.zeros(cotangent.shape[1:])
+    pieces = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), (cotangent, steps))
+    start = (LSTMState(zero, zero), jnp.zeros_like(weight))
+    (_, by_weight), by_inputs = jax.lax.scan(piece, start, pieces, reverse=True)
+    return by_weight, by_inputs.reshape(inputs.shape)
+
+
+_recur.defvjp(_recur_forward, _recur_backward)

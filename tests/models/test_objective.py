@@ -13,10 +13,11 @@ import pytest
 from scipy.special import expit
 from scipy.stats import bernoulli, norm
 
-from systems import bits, noise_logs, random_world
+from systems import bits, distance, noise_logs, random_world
 from vlbm.episodes import Episodes
 from vlbm.models.branching import BranchingModel
-from vlbm.models.objective import Terms, Weighting, alignment, evidence_lower_bound, objective
+from vlbm.models.objective import evidence_lower_bound, objective
+from vlbm.models.terms import Weighting
 from vlbm.windows import Window, WindowSource
 
 LENGTHS = (4, 1, 2)
@@ -152,17 +153,6 @@ def consensus(weight: np.ndarray, normals: list[tuple]) -> tuple[np.ndarray, np.
     return mean, np.sqrt(variance)
 
 
-def distance(difference: np.ndarray, kind: str) -> float:
-    """The alignment by its definition: a double loop over pairs."""
-    if kind == "none":
-        return 0.0
-    if kind == "mse":
-        return float(np.mean(difference**2))
-    units = len(difference)
-    pairs = [(difference[j] - difference[k]) ** 2 for j in range(units) for k in range(j + 1, units)]
-    return float(np.mean(pairs))
-
-
 CASES = {
     "the branches' own predictions": ({}, Weighting()),
     "an encoder for every branch": ({"shared_encoder": False}, Weighting(alignment="mse", mixture="encoder")),
@@ -175,7 +165,9 @@ CASES = {
 def test_every_term_equals_the_one_computed_by_loops(episodes, window, case):
     settings, weighting = CASES[case]
     model = random_world(episodes, **settings)
-    terms, _ = eqx.filter_jit(lambda model: objective(model, window, weighting, key=jax.random.key(0)))(model)
+    terms = eqx.filter_jit(lambda model: objective(model, window, weighting, key=jax.random.key(0)))(
+        model
+    ).terms
     expected = reference(model, episodes, weighting)
     steps = sum(LENGTHS)
     for name in ("reconstruction", "initial_divergence", "divergence", "alignment"):
@@ -200,14 +192,6 @@ def test_the_bound_is_in_raw_units_for_every_branch_and_episode(episodes, window
     np.testing.assert_allclose(bound, exact, rtol=1e-4)
 
 
-def test_the_total_weighs_each_term():
-    terms = Terms(*(jnp.asarray(value) for value in (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)))
-    weighting = Weighting(
-        alignment_weight=2.0, bound_weight=3.0, divergence_weight=5.0, initial_divergence_weight=7.0
-    )
-    assert terms.total(weighting) == 1.0 - 2.0 * 1e4 + 3.0 * (10.0 - 7.0 * 100.0 - 5.0 * 1e3) + 1e5
-
-
 def test_the_gradient_is_the_slope_of_the_objective(episodes, window):
     def widened(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else jnp.asarray(leaf, jnp.float64), tree)
@@ -219,7 +203,7 @@ def test_the_gradient_is_the_slope_of_the_objective(episodes, window):
         @eqx.filter_jit
         @eqx.filter_value_and_grad
         def total(model: BranchingModel) -> jax.Array:
-            return objective(model, wide, weighting, key=jax.random.key(0))[0].total(weighting)
+            return objective(model, wide, weighting, key=jax.random.key(0)).total
 
         _, gradient = total(model)
         draw = np.random.default_rng(0).normal
@@ -230,48 +214,6 @@ def test_the_gradient_is_the_slope_of_the_objective(episodes, window):
             behind, _ = total(replace(model, **{part: jax.tree.map(np.subtract, here, way)}))
             rises = jax.tree.map(lambda slope, step: (slope * step).sum(), getattr(gradient, part), way)
             np.testing.assert_allclose((ahead - behind) / 2, sum(jax.tree.leaves(rises)), rtol=1e-5)
-
-
-# Alignment
-
-
-@pytest.fixture(scope="module")
-def difference() -> np.ndarray:
-    return np.random.default_rng(3).normal(size=(5, 7)) * 3 + 20
-
-
-@pytest.mark.parametrize("kind", ["pairwise", "mse", "none"])
-def test_the_alignment_and_its_gradient_equal_the_double_loop(difference, kind):
-    with jax.enable_x64(True):
-        value = alignment(jnp.asarray(difference), kind)
-        gradient = jax.grad(lambda delta: alignment(delta, kind).sum())(jnp.asarray(difference))
-    np.testing.assert_allclose(value, [distance(row, kind) for row in difference], rtol=1e-12)
-    units = difference.shape[1]
-    slopes = {
-        "pairwise": [
-            [
-                sum(2 * (row[j] - row[k]) for k in range(units)) / (units * (units - 1) / 2)
-                for j in range(units)
-            ]
-            for row in difference
-        ],
-        "mse": 2 * difference / units,
-        "none": np.zeros_like(difference),
-    }
-    np.testing.assert_allclose(gradient, slopes[kind], rtol=1e-10, atol=1e-12)
-
-
-def test_a_shift_of_all_units_leaves_the_pairwise_alignment_alone(difference):
-    with jax.enable_x64(True):
-        here, there = (alignment(jnp.asarray(difference + shift), "pairwise") for shift in (0.0, 1e3))
-        mse = [alignment(jnp.asarray(difference + shift), "mse") for shift in (0.0, 1e3)]
-    np.testing.assert_allclose(here, there, rtol=1e-9)
-    assert not np.allclose(*mse)
-
-
-def test_single_precision_loses_no_digits_to_a_shift(difference):
-    single = alignment(jnp.asarray(difference + 1e3, jnp.float32), "pairwise")
-    np.testing.assert_allclose(single, [distance(row, "pairwise") for row in difference], rtol=1e-4)
 
 
 # Padding
@@ -294,8 +236,8 @@ def with_padding(window: Window, value: float) -> Window:
 
 def everything(model: BranchingModel, window: Window, weighting: Weighting) -> tuple[Any, ...]:
     def loss(model: BranchingModel) -> tuple[jax.Array, Any]:
-        terms, moved = objective(model, window, weighting, key=jax.random.key(0))
-        return terms.total(weighting), (terms, moved)
+        total, terms, moved = objective(model, window, weighting, key=jax.random.key(0))
+        return total, (terms, moved)
 
     (_, (terms, moved)), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(model)
     return terms, gradient, moved
@@ -320,12 +262,58 @@ def test_padding_changes_no_bit_of_any_term_gradient_or_running_average(episodes
     assert bits(compute(replace(window, reward=window.reward + 1))[0]) != bits(terms)
 
 
+# Pieces
+
+
+@pytest.fixture(scope="module")
+def long_window(episodes) -> Window:
+    """Too long to be unrolled, and of a length that cannot be cut evenly."""
+    return WindowSource.of(episodes).cut(jnp.arange(3), jnp.zeros(3, int), steps=STEPS + 3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_window_in_pieces_has_the_terms_and_slopes_of_the_whole(episodes, long_window, case, monkeypatch):
+    settings, weighting = CASES[case]
+    model = random_world(episodes, head_units=(6,), **settings)
+    results = []
+    for piece in (STEPS + 3, 2):
+        monkeypatch.setattr("vlbm.models.objective.PIECE", piece)
+        results.append(eqx.filter_jit(lambda: everything(model, long_window, weighting))())
+    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(results[0][1]))
+    for whole, pieces in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_allclose(pieces, whole, rtol=1e-4, atol=1e-6 * largest)
+
+
+def test_padding_changes_no_bit_of_pieces_with_batch_normalisation(episodes, long_window, monkeypatch):
+    monkeypatch.setattr("vlbm.models.objective.PIECE", 2)
+    model = random_world(episodes, head_units=(6,), normalisation="batch")
+    compute = eqx.filter_jit(lambda window: everything(model, window, Weighting()))
+    expected = compute(with_padding(long_window, 0.0))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(expected))
+    assert bits(compute(with_padding(long_window, 1e6))) == bits(expected)
+
+
+def test_running_averages_are_those_of_the_pieces_weighed_by_their_steps(episodes, window, monkeypatch):
+    model = random_world(episodes, head_units=(6,), normalisation="batch")
+    weighting = Weighting(mixture="none")
+    monkeypatch.setattr("vlbm.models.objective.PIECE", 2)
+    found = objective(model, window, weighting, key=jax.random.key(0)).model.decoder.reward.norms[0]
+    monkeypatch.undo()
+    assert found.mean.shape == (3, 6)
+    whole = objective(model, window, weighting, key=jax.random.key(0)).model.decoder.reward.norms[0]
+    # The mean of means, each weighed by its steps, is the mean of all.
+    np.testing.assert_allclose(found.mean, whole.mean, rtol=1e-4, atol=1e-6)
+    # What pieces differ by is not in the variance of any.
+    assert (found.variance <= whole.variance + 1e-6).all()
+    assert (found.variance < whole.variance).any()
+
+
 # One branch
 
 
 def test_the_mixture_of_one_branch_at_the_encoders_latents_is_its_reconstruction(episodes, window):
     model = random_world(episodes, branches=1)
-    terms, _ = eqx.filter_jit(
-        lambda: objective(model, window, Weighting(mixture="encoder"), key=jax.random.key(0))
+    terms = eqx.filter_jit(
+        lambda: objective(model, window, Weighting(mixture="encoder"), key=jax.random.key(0)).terms
     )()
     np.testing.assert_allclose(terms.mixture, terms.reconstruction, rtol=1e-6)

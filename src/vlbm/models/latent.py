@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from vlbm.distributions import Bernoulli, Normal
 from vlbm.networks import LSTM, MLP, BernoulliHead, GaussianHead, Linear, LSTMState, NormalisationKind
-from vlbm.recurrence import UNROLL, delayed, hoist_weight_gradients, lstm_scan
+from vlbm.recurrence import UNROLL, delayed, hoist_weight_gradients, lstm_scan, stacked_lstm_scan, turn
 
 
 class Architecture(NamedTuple):
@@ -115,7 +115,7 @@ class Encoder(eqx.Module):
             return (state, latent), (latent, distribution, state.hidden)
 
         start = (self.lstm.zero(latent.shape[:-1]), latent)
-        return jax.lax.scan(advance, start, (*offsets, noise), unroll=UNROLL)[1]
+        return jax.lax.scan(advance, start, (*offsets, noise), unroll=turn(noise))[1]
 
     def _factors(
         self,
@@ -162,12 +162,6 @@ class Decoder(eqx.Module):
         self.ending = mlp(sizes.latents, sizes.head_units) if ends else None
         self.ending_head = BernoulliHead(last, base_rate=sizes.end_rate, random=random) if ends else None
 
-    def recur(
-        self, latent: Float[Array, "steps batch latent"], action: Float[Array, "steps batch act"]
-    ) -> Float[Array, "steps batch units"]:
-        """Hidden states along a window, driven by the encoder's latents."""
-        return lstm_scan(self.lstm, self.lstm.project(jnp.concatenate([latent, action], axis=-1)))
-
     def transition(self, aligned: Float[Array, "*batch units"]) -> Normal:
         return self.transition_head(jax.nn.relu(self.dense(aligned)))
 
@@ -179,10 +173,14 @@ class Decoder(eqx.Module):
         )
 
     def emit_in_training(
-        self, latent: Float[Array, "steps+1 batch latent"], valid: Bool[Array, "steps+1 batch"]
+        self,
+        latent: Float[Array, "start+steps batch latent"],
+        valid: Bool[Array, "start+steps batch"],
+        *,
+        start: int,
     ) -> tuple[Emission, Decoder]:
-        """As `emit` with batch statistics; the first latent has no reward and no ending before it."""
-        later, later_valid = latent[1:], valid[1:]
+        """As `emit` with batch statistics; the latent that starts a window has no reward and no ending."""
+        later, later_valid = latent[start:], valid[start:]
         observation, observation_mlp = self.observation.train(latent, valid)
         reward, reward_mlp = self.reward.train(later, later_valid)
         ending, ending_mlp = None, None
@@ -193,6 +191,25 @@ class Decoder(eqx.Module):
         return Emission(
             self.observation_head(observation), _squeezed(self.reward_head(reward)), ending
         ), moved
+
+
+def recur(
+    decoder: Decoder,
+    latent: Float[Array, "steps *encoder batch latent"],
+    action: Float[Array, "steps batch act"],
+) -> Float[Array, "steps branch batch units"]:
+    """Stacked decoders' hidden states along a window, driven by the latents of one encoder or of each."""
+    lstm, shared = decoder.lstm, latent.ndim == action.ndim
+    if len(latent) > UNROLL:
+        actions = (
+            action if shared else jnp.broadcast_to(action[:, None], (*latent.shape[:-1], action.shape[-1]))
+        )
+        return stacked_lstm_scan(lstm, jnp.concatenate([latent, actions], axis=-1))
+
+    def one(lstm: LSTM, latent: Array) -> Array:
+        return lstm_scan(lstm, lstm.project(jnp.concatenate([latent, action], axis=-1)))
+
+    return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), None if shared else 1), out_axes=1)(lstm, latent)
 
 
 def replace_networks(decoder: Decoder, **networks: MLP | None) -> Decoder:

@@ -16,7 +16,8 @@ from vlbm.estimators.worlds.settings import WorldSettings, check_training
 from vlbm.models.base import Imagination, SamplingKind
 from vlbm.models.branching import BranchingModel
 from vlbm.models.latent import Architecture, Decoder, Encoder
-from vlbm.models.objective import AlignmentKind, MixtureKind, Weighting, objective
+from vlbm.models.objective import objective
+from vlbm.models.terms import AlignmentKind, MixtureKind, Weighting
 from vlbm.networks import NormalisationKind, stacked
 from vlbm.training import Evaluated
 from vlbm.windows import Window
@@ -93,9 +94,8 @@ class VLBM(WorldSettings):
 
     def loss_on(self, model: BranchingModel, window: Window, *, key: PRNGKeyArray) -> Evaluated:
         _, noise_key = jax.random.split(key)
-        terms, moved = objective(model, window, self.weighting, key=noise_key)
-        loss = -terms.total(self.weighting)
-        return Evaluated(loss, {"loss": loss, **terms._asdict()}, moved)
+        judged = objective(model, window, self.weighting, key=noise_key)
+        return Evaluated(-judged.total, {"loss": -judged.total, **judged.terms._asdict()}, judged.model)
 
     def assemble(
         self, *, observations: int, actions: int, end_rate: float, random: np.random.Generator, **fields: Any
