@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from vlbm.networks import LSTM, LSTMState
 
 # The longest time that is unrolled: a default window needs no loop and none of its copies between steps.
-# Longer loops make one step a turn: where a turn is several, the compiler works out much of each again.
+# Longer loops make one step a turn: with five, the way back took three times as long.
 UNROLL = 5
 PIECE = 25  # of more steps, so many at most are multiplied at once for the weights' gradient
 
