@@ -59,8 +59,21 @@ def test_models_that_disagree_are_as_uncertain_as_their_values():
     estimate = from_returns("a", parts, length=1)
     values = np.array([part.mean() for part in parts])
     assert estimate.value == pytest.approx(values.mean())
-    assert estimate.standard_error == pytest.approx(values.std(ddof=1) * np.sqrt(1 + 1 / 3))
-    assert estimate.upper - estimate.value == pytest.approx(student.ppf(0.975, 2) * estimate.standard_error)
+    assert estimate.standard_error == pytest.approx(values.std(ddof=1) * np.sqrt(1 + 1 / 3), rel=1e-3)
+    reach = student.ppf(0.975, 2) * estimate.standard_error
+    assert estimate.upper - estimate.value == pytest.approx(reach, rel=1e-3)
+
+
+def test_a_little_more_disagreement_makes_a_little_wider_intervals():
+    base = np.random.default_rng(0).normal(size=50)
+    widths = []
+    for apart in np.linspace(0.0, 1.0, 101):
+        parts = [base - apart, base, base + apart]
+        estimate = from_returns("a", parts, length=1)
+        widths.append(estimate.upper - estimate.lower)
+    assert np.diff(widths).min() > -1e-9
+    assert widths[-1] > 4 * widths[0]
+    assert np.diff(widths).max() < 0.2 * widths[-1]
 
 
 def test_models_that_agree_pool_their_episodes():

@@ -74,15 +74,16 @@ def from_returns(
     values = np.array([part.mean() for part in returns])
     luck = np.array([part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in returns])
     models = len(values)
-    variance = luck.mean() / models
-    freedom = float(max(sum(len(part) for part in returns) - models, 1))
-    if models > 1 and values.var(ddof=1) > luck.mean():
-        # Spread between models that luck alone does not explain dominates: few models, wide interval.
-        variance, freedom = values.var(ddof=1) * (1 + 1 / models), models - 1.0
+    imagined = luck.mean() / models
     unseen = 0.0 if logged is None else float(np.mean([part.var() for part in returns])) / logged
-    standard_error = float(np.sqrt(variance + unseen))
+    # What luck does not explain of the spread between models is theirs.
+    apart = max(values.var(ddof=1) - luck.mean(), 0.0) * (1 + 1 / models) if models > 1 else 0.0
+    standard_error = float(np.sqrt(imagined + unseen + apart))
     tail = 0.5 + confidence / 2
-    reach = float(np.hypot(student.ppf(tail, freedom) * np.sqrt(variance), norm.ppf(tail) * np.sqrt(unseen)))
+    freedom = max(sum(len(part) for part in returns) - models, 1)
+    # Few models tell little of how far they are apart: Student's interval of two or three is wide.
+    quantiles = student.ppf(tail, freedom), norm.ppf(tail), student.ppf(tail, max(models - 1, 1))
+    reach = float(np.sqrt(np.dot(np.square(quantiles), (imagined, unseen, apart))))
     value = float(values.mean())
     return Estimate(
         policy=policy,
