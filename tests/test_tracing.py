@@ -176,6 +176,7 @@ def fitted() -> list[bytes]:
     return entries + [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(evaluator.worlds)]
 
 
+@pytest.mark.slow
 def test_a_fit_is_the_same_to_the_bit_from_a_cold_and_a_warm_start_and_without_a_cache(traced, monkeypatch):
     cold = fitted()
     assert traced == ["traced"]

@@ -73,7 +73,9 @@ def test_fqe_shares_its_critics_too_where_policies_sample(trained):
     assert trained == {"train": 1, "learn_trunk": 1}
 
 
-@pytest.mark.parametrize("change", [{"critic": replace(CRITIC, steps=30)}, {"folds": 2}])
+@pytest.mark.parametrize(
+    "change", [{"critic": replace(CRITIC, steps=30)}, pytest.param({"folds": 2}, marks=pytest.mark.slow)]
+)
 def test_critics_with_other_settings_are_not_shared(trained, change):
     methods = {"wdr": METHODS["wdr"], "other": replace(METHODS["wdr"], **change)}
     compare(LOGS, POLICIES, methods, discount=0.9, horizon=SYSTEM.horizon)

@@ -271,7 +271,10 @@ def long_window(episodes) -> Window:
     return WindowSource.of(episodes).cut(jnp.arange(3), jnp.zeros(3, int), steps=STEPS + 3)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if place else []) for place, case in enumerate(CASES)],
+)
 def test_a_window_in_pieces_has_the_terms_and_slopes_of_the_whole(episodes, long_window, case, monkeypatch):
     settings, weighting = CASES[case]
     model = random_world(episodes, head_units=(6,), **settings)
@@ -284,6 +287,7 @@ def test_a_window_in_pieces_has_the_terms_and_slopes_of_the_whole(episodes, long
         np.testing.assert_allclose(pieces, whole, rtol=1e-4, atol=1e-6 * largest)
 
 
+@pytest.mark.slow
 def test_padding_changes_no_bit_of_pieces_with_batch_normalisation(episodes, long_window, monkeypatch):
     monkeypatch.setattr("vlbm.models.objective.PIECE", 2)
     model = random_world(episodes, head_units=(6,), normalisation="batch")
@@ -293,6 +297,7 @@ def test_padding_changes_no_bit_of_pieces_with_batch_normalisation(episodes, lon
     assert bits(compute(with_padding(long_window, 1e6))) == bits(expected)
 
 
+@pytest.mark.slow
 def test_running_averages_are_those_of_the_pieces_weighed_by_their_steps(episodes, window, monkeypatch):
     model = random_world(episodes, head_units=(6,), normalisation="batch")
     weighting = Weighting(mixture="none")
