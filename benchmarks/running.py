@@ -34,6 +34,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help=f"some of them: {','.join(names())}")
     parser.add_argument("--cores", default="1,2", help="core counts to run with (default: 1,2)")
     parser.add_argument("--output", type=Path, default=PLACE / "results", help="folder for the figures")
+    parser.add_argument(
+        "--into", type=Path, help="a summary of earlier runs to put what was measured now into"
+    )
     parser.add_argument("--show", action="store_true", help="run nothing, show what is there")
     arguments = parser.parse_args()
     chosen = [name for name in arguments.only.split(",") if name] or names()
@@ -50,8 +53,30 @@ def main() -> None:
         say("\nstopped; what was measured before is shown and kept")
     rows = [row for benchmark in selected for row in rows_of(benchmark, arguments.output)]
     show(rows)
-    summary = {"machine": machine(), "rows": rows}
-    write_text(arguments.output / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_summary(arguments.output / "summary.json", rows)
+    if arguments.into is not None:
+        earlier = json.loads(arguments.into.read_text())["rows"] if arguments.into.is_file() else []
+        write_summary(arguments.into, merged(earlier, rows))
+
+
+def write_summary(path: Path, rows: list[dict[str, Any]]) -> None:
+    write_text(path, json.dumps({"machine": machine(), "rows": rows}, indent=2) + "\n")
+
+
+def merged(earlier: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of earlier runs, those of benchmarks that were measured now replaced; each says when it was."""
+    measured: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in now:
+        if row["value"] is not None:
+            measured.setdefault((row["benchmark"], row["cores"]), []).append(row)
+    rows = []
+    for row in earlier:
+        found = measured.get((row["benchmark"], row["cores"]))
+        # All of a benchmark's new rows stand where its first old one stood.
+        rows += [row] if found is None else found
+        if found is not None:
+            measured[row["benchmark"], row["cores"]] = []
+    return rows + [row for found in measured.values() for row in found]
 
 
 def run(benchmark: Benchmark, *, place: Path = PLACE) -> dict[str, Any]:

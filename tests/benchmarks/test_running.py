@@ -7,7 +7,7 @@ import json
 import pytest
 from goals import BENCHMARKS, Benchmark, Goal, at_least, at_most
 from growth import fitted
-from running import row_of, rows_of, run, show
+from running import merged, row_of, rows_of, run, show
 from telling import told
 
 GOAL = Goal("ratio", "how much faster", at_least(3))
@@ -72,3 +72,13 @@ def test_figures_need_not_be_the_only_output():
 
 def test_the_exponent_of_a_power_law_is_found():
     assert fitted([1, 2, 4], [3.0, 12.0, 48.0]) == pytest.approx(2.0)
+
+
+def test_what_is_measured_now_takes_the_place_of_what_was_and_the_rest_stays():
+    def row(benchmark: str, name: str, value: float | None, cores: int = 1) -> dict:
+        return {"benchmark": benchmark, "cores": cores, "name": name, "value": value}
+
+    earlier = [row("a", "x", 1.0), row("a", "y", 2.0), row("b", "x", 3.0), row("a", "x", 4.0, cores=2)]
+    now = [row("a", "x", 5.0), row("a", "z", 6.0), row("b", "x", None), row("c", "x", 7.0)]
+    assert merged(earlier, now) == [now[0], now[1], earlier[2], earlier[3], now[3]]
+    assert merged([], now) == [now[0], now[1], now[3]]
