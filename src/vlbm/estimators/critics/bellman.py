@@ -168,6 +168,11 @@ class Problem:
         least = np.minimum(total, 1.0) if self.episodes.terminated.any() else total
         return np.minimum(lowest * total, lowest * least), np.maximum(highest * total, highest * least)
 
+    def feasible_change(self, value: float, change: float) -> float:
+        """As much of a change of a policy's value as rewards like the logged ones allow."""
+        low, high = self.range(np.zeros(1, int))
+        return float(np.clip(value + change, min(low[0], value), max(high[0], value))) - value
+
     def logged(self, weight: Float[np.ndarray, "episodes models"]) -> Logged:
         episodes = self.episodes
         last = np.cumsum(episodes.length) - 1

@@ -99,7 +99,7 @@ class FittedCritics:
         if spread > reach.standard_error:
             half = float(student.ppf((1 + confidence) / 2, len(values) - 1)) * spread
             reach = Interval(spread, value - half, value + half)
-        reach = reach.around(value).reaching(self._made_up(index, value))
+        reach = reach.around(value).reaching(self.problem.feasible_change(value, self._remainder(index)))
         return Estimate(
             policy=name,
             value=value,
@@ -124,7 +124,7 @@ class FittedCritics:
         return {
             "bellman_residual": float(np.sqrt((left_out**2).mean())),
             "mean_bellman_residual": float(left_out.mean()),
-            "remainder": float(self._luck(index).mean()),
+            "remainder": self._remainder(index),
             "late_change": float(np.ptp(self._late[:, index])),
             "outside_share": float(self._initial[1][:, index].mean()),
         }
@@ -161,7 +161,7 @@ class FittedCritics:
         confidence: float,
         seed: int,
     ) -> Interval:
-        luck = self._luck(index)
+        luck = self._luck[index]
         terms = beginnings + luck - luck.mean()
         if kind == "asymptotic" or len(terms) == 1:
             error = float(terms.std(ddof=1) / np.sqrt(len(terms))) if len(terms) > 1 else 0.0
@@ -170,18 +170,24 @@ class FittedCritics:
         statistic = Quotients(terms[:, None], np.ones((len(terms), 1)), np.zeros(1))
         return bootstrap(statistic, resamples=resamples, confidence=confidence, seed=seed)
 
-    def _made_up(self, index: int, value: float) -> float:
-        """By how much the value moves if equations for last layers are solved, as far as rewards allow."""
-        low, high = self.problem.range(np.zeros(1, int))
-        moved = value + float(self._luck(index).mean())
-        return float(np.clip(moved, min(low[0], value), max(high[0], value))) - value
+    def _remainder(self, index: int) -> float:
+        """What the value would move by if the equations for last layers were solved."""
+        return float(self._luck[index].mean())
 
-    def _luck(self, index: int) -> Float[np.ndarray, " episodes"]:
-        """What the residuals of every episode add to the value."""
+    @cached_property
+    def _luck(self) -> list[Float[np.ndarray, " episodes"]]:
+        """What the residuals of every episode add to the value, for every policy."""
         episodes, usable = self.problem.episodes, self.problem.usable
-        pulls = (self.influence[:, index] * self._residual[:, index][:, usable]).mean(axis=0)
-        summed = np.bincount(episodes.episode_of_step[usable], weights=pulls, minlength=episodes.count)
-        return summed * (episodes.count / len(usable))
+        episode, share = episodes.episode_of_step[usable], episodes.count / len(usable)
+        return [
+            share
+            * np.bincount(
+                episode,
+                weights=(self.influence[:, index] * self._residual[:, index][:, usable]).mean(axis=0),
+                minlength=episodes.count,
+            )
+            for index in range(len(self.names))
+        ]
 
     @property
     def _length(self) -> Int[np.ndarray, " episodes"]:

@@ -51,7 +51,7 @@ class Corrected:
         details = self.details(name)
         problem = self.balance.problem
         length = problem.episodes.length
-        reach = reach.around(value).reaching(self._made_up(name, value))
+        reach = reach.around(value).reaching(problem.feasible_change(value, details["remainder"]))
         return Estimate(
             policy=name,
             value=value,
@@ -115,12 +115,6 @@ class Corrected:
                 "does not show"
             )
         return found
-
-    def _made_up(self, name: str, value: float) -> float:
-        """By how much the value moves if what does not balance is made up for, as far as rewards allow."""
-        low, high = self.balance.problem.range(np.zeros(1, int))
-        moved = value + self._remainders[self.names.index(name)]
-        return float(np.clip(moved, min(low[0], value), max(high[0], value))) - value
 
     @cached_property
     def _remainders(self) -> Float[np.ndarray, " policies"]:
