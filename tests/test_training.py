@@ -138,6 +138,28 @@ def test_the_model_that_was_passed_in_stays_usable():
     assert bits(before) == bits(Point())
 
 
+class Noisy:
+    """The same distance, to a target that is drawn with its noise."""
+
+    def draw(self, target: jax.Array, key: jax.Array) -> jax.Array:
+        return target - 0.1 * jax.random.normal(key, (3,))
+
+    def __call__(self, point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+        loss = ((point.weight - target) ** 2).sum() + (point.bias**2).sum()
+        moved = eqx.tree_at(lambda point: point.visits, point, jax.lax.stop_gradient(point.visits + 1))
+        return Evaluated(loss, {"loss": loss}, moved)
+
+
+@pytest.mark.parametrize("most", [2**26, 0])
+def test_a_lesson_is_given_what_it_drew_with_the_steps_own_key_ahead_or_not(monkeypatch, most):
+    monkeypatch.setattr(training, "AHEAD", most)
+    schedule = Schedule(steps=25, learning_rate=0.1, validate_every=8)  # calls of 8, 8, 8 and 1 steps
+    drawn, _ = descend(Noisy(), schedule=schedule, validate=lambda point: -float(point.visits))
+    plain, _ = descend(schedule=schedule, validate=lambda point: -float(point.visits))
+    np.testing.assert_allclose(drawn.weight, plain.weight, rtol=1e-5, atol=1e-6)
+    assert drawn.visits == plain.visits == 25
+
+
 def test_the_same_key_gives_the_same_numbers_and_another_key_others():
     first, again, other = (descend(seed=seed)[0] for seed in (0, 0, 1))
     assert bits(first) == bits(again)

@@ -41,13 +41,31 @@ def _affine_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Arra
 affine.defvjp(_affine_forward, _affine_backward)
 
 
+@jax.custom_batching.custom_vmap
 def contracted(
     left: Float[Array, "rows inputs"], right: Float[Array, "rows outputs"]
 ) -> Float[Array, "inputs outputs"]:
-    """left^T right. The compiled product is half as fast again where the narrower of the two stands first."""
+    """left^T right. The compiled product is half as fast again where the wider of the two stands second."""
+    return _contracted_stack(left[None], right[None])[0]
+
+
+@contracted.def_vmap
+def _contracted_mapped(
+    count: int, batched: list[bool], left: Array, right: Array
+) -> tuple[Float[Array, "stack inputs outputs"], bool]:
+    # JAX would make one product of all if they share a factor, and copy the others into another order for it.
+    left, right = (
+        part if is_stack else jnp.broadcast_to(part, (count, *part.shape))
+        for part, is_stack in zip((left, right), batched, strict=True)
+    )
+    return _contracted_stack(left, right), True
+
+
+def _contracted_stack(left: Array, right: Array) -> Array:
     if left.shape[-1] > right.shape[-1]:
-        return jnp.einsum("no,ni->oi", right, left).T
-    return jnp.einsum("ni,no->io", left, right)
+        # The barrier keeps the compiler from exchanging the two again.
+        return jnp.swapaxes(jax.lax.optimization_barrier(jnp.einsum("sno,sni->soi", right, left)), 1, 2)
+    return jnp.einsum("sni,sno->sio", left, right)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))

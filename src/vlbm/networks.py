@@ -18,6 +18,7 @@ from vlbm.distributions import Bernoulli, Normal
 
 NormalisationKind = Literal["none", "layer", "batch"]
 MOMENTUM = 0.99  # of the running averages
+FAINTEST = -60.0  # a gate below this is shut; its slope would leave the numbers
 
 
 class Linear(eqx.Module):
@@ -221,8 +222,17 @@ class LSTM(eqx.Module):
     @staticmethod
     def gated(state: LSTMState, gates: Float[Array, "*batch gates"]) -> LSTMState:
         enter, forget, candidate, leave = jnp.split(gates, 4, axis=-1)
-        cell = jax.nn.sigmoid(forget) * state.cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
+        cell = state.cell / closed(forget) + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
         return LSTMState(jax.nn.sigmoid(leave) * jnp.tanh(cell), cell)
+
+
+def closed(gate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """One over the gate's sigmoid: what a cell is divided by to be forgotten.
+
+    What flows back to the cell is then a quotient too. The compiler computes quotients once, but products
+    again for everything they flow into, step by step: the way back took half as long again.
+    """
+    return 1.0 + jnp.exp(-jnp.maximum(gate, FAINTEST))
 
 
 def running_averages(tree: Any) -> list[Array]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vlbm.networks import LSTM, LSTMState
+from vlbm.networks import LSTM, LSTMState, closed
 
 # The longest time that is unrolled: a default window needs no loop and none of its copies between steps.
 # Longer loops make one step a turn: with five, the way back took three times as long.
@@ -51,25 +51,6 @@ def hoist_weight_gradients(run: Run, factors: Callable[..., tuple[Array, ...]]) 
     return hoisted
 
 
-def lstm_scan(lstm: LSTM, projected: Float[Array, "steps batch gates"]) -> Float[Array, "steps batch units"]:
-    """Hidden states of an LSTM that starts from zero, for inputs that went through `project`."""
-
-    def run(weights: tuple[Array, ...], offsets: tuple[Array, ...], start: LSTMState) -> Array:
-        (weight,) = weights
-
-        def advance(state: LSTMState, offset: Array) -> tuple[LSTMState, Array]:
-            state = lstm.gated(state, offset + state.hidden @ weight)
-            return state, state.hidden
-
-        return jax.lax.scan(advance, start, offsets[0], unroll=turn(offsets[0]))[1]
-
-    def factors(weights: Any, offsets: Any, start: LSTMState, hidden: Array) -> tuple[Array, ...]:
-        return (delayed(start.hidden, hidden),)
-
-    start = lstm.zero(projected.shape[1:-1])
-    return hoist_weight_gradients(run, factors)((lstm.recurrent.weight,), (projected,), start)
-
-
 def turn(inputs: Float[Array, "steps *rest"]) -> int:
     """How many steps of a loop over them make a turn of the compiled one."""
     return len(inputs) if len(inputs) <= UNROLL else 1
@@ -83,17 +64,21 @@ def delayed(first: Float[Array, "batch size"], later: Float[Array, "steps batch 
 def stacked_lstm_scan(
     lstm: LSTM, inputs: Float[Array, "steps batch inputs"] | Float[Array, "steps stack batch inputs"]
 ) -> Float[Array, "steps stack batch units"]:
-    """Hidden states of stacked LSTMs along many steps, from the inputs of all or of each, not projected.
+    """Hidden states of stacked LSTMs that start from zero, from the inputs of all or of each, not projected.
 
-    What takes time over many steps is memory. So inputs are projected in the scan, where the product is at
-    hand anyway, and the way back goes in pieces: what has reached the gates of a piece's steps is multiplied
-    for the weights' gradient while it is in the cache.
+    What takes time beside the products is memory. So inputs are projected with the recursion, where the
+    product is at hand anyway, and the weights' gradient is one product over the steps of a short window. The
+    way back along many steps goes in pieces: what has reached the gates of a piece's steps is multiplied for
+    the weights' gradient while it is in the cache.
     """
     parts = (lstm.recurrent.weight, lstm.inputs.weight, lstm.inputs.bias[:, None])
+    weight = jnp.concatenate(parts, axis=1)
+    if len(inputs) <= UNROLL:
+        return _unrolled(weight, inputs)
     count = -(-len(inputs) // PIECE)
     missing = -len(inputs) % count
     filled = jnp.pad(inputs, ((0, missing), *((0, 0),) * (inputs.ndim - 1)))
-    return _recur(count, jnp.concatenate(parts, axis=1), filled)[: len(inputs)]
+    return _looped(count, weight, filled)[: len(inputs)]
 
 
 class _Step(NamedTuple):
@@ -105,66 +90,120 @@ class _Step(NamedTuple):
     forget: Float[Array, "stack batch units"]
     candidate: Float[Array, "stack batch units"]
     leave: Float[Array, "stack batch units"]
+    divisor: Float[Array, "stack batch units"]  # of the cell
+
+
+def _advance(weight: Array, state: LSTMState, now: Array) -> tuple[LSTMState, _Step]:
+    rows = state.cell.shape[:-1]
+    # A one for the bias: its gradient is then a row of the weight's.
+    known = (jnp.broadcast_to(now, (*rows, now.shape[-1])), jnp.ones((*rows, 1)))
+    joined = jnp.concatenate([state.hidden, *known], axis=-1)
+    enter, forget, candidate, leave = jnp.split(joined @ weight, 4, axis=-1)
+    divisor = closed(forget)
+    enter, forget, leave = jax.nn.sigmoid(enter), 1.0 / divisor, jax.nn.sigmoid(leave)
+    candidate = jnp.tanh(candidate)
+    cell = forget * state.cell + enter * candidate
+    step = _Step(joined, state.cell, enter, forget, candidate, leave, divisor)
+    return LSTMState(leave * jnp.tanh(cell), cell), step
+
+
+def _retreat(
+    transposed: Array, carry: LSTMState, pulled: Array, step: _Step
+) -> tuple[LSTMState, Array, Array]:
+    """What reaches the state before a step, its gates and its inputs."""
+    hidden = carry.hidden + pulled
+    # Worked out again: that is no slower than to keep it.
+    squashed = jnp.tanh(step.forget * step.before + step.enter * step.candidate)
+    cell = carry.cell + hidden * step.leave * (1.0 - squashed**2)
+    gates = (
+        cell * step.candidate * step.enter * (1.0 - step.enter),
+        cell * step.before * step.forget * (1.0 - step.forget),
+        cell * step.enter * (1.0 - step.candidate**2),
+        hidden * squashed * step.leave * (1.0 - step.leave),
+    )
+    by_gates = jnp.concatenate(gates, axis=-1)
+    by_hidden, by_inputs = jnp.split(by_gates @ transposed, [hidden.shape[-1]], axis=-1)
+    # A quotient, not a product: `closed` says why.
+    return LSTMState(by_hidden, cell / step.divisor), by_gates, by_inputs
+
+
+def _transposed(weight: Array) -> Array:
+    return jnp.swapaxes(weight[:, :-1], 1, 2)  # nothing goes back to the ones
+
+
+def _zero(weight: Array, inputs: Array) -> LSTMState:
+    zero = jnp.zeros((weight.shape[0], inputs.shape[-2], weight.shape[-1] // 4))
+    return LSTMState(zero, zero)
+
+
+@jax.custom_vjp
+def _unrolled(weight: Float[Array, "stack units+inputs+1 gates"], inputs: Array) -> Array:
+    return _unrolled_forward(weight, inputs)[0]
+
+
+def _unrolled_forward(weight: Array, inputs: Array) -> tuple[Array, tuple[Array, Array, list[_Step]]]:
+    state, hidden, steps = _zero(weight, inputs), [], []
+    for now in inputs:
+        state, step = jax.lax.optimization_barrier(_advance(weight, state, now))
+        hidden.append(state.hidden)
+        steps.append(step)
+    return jnp.stack(hidden), (weight, inputs, steps)
+
+
+def _unrolled_backward(saved: tuple[Array, Array, list[_Step]], cotangent: Array) -> tuple[Array, Array]:
+    weight, inputs, steps = saved
+    carry = _zero(weight, inputs)
+    reached: list[list[Array]] = []
+    for pulled, step in zip(cotangent[::-1], steps[::-1], strict=True):
+        carry, *reached_here = _retreat(_transposed(weight), carry, pulled, step)
+        reached.insert(0, reached_here)
+    by_gates, by_inputs = (list(part) for part in zip(*reached, strict=True))
+    # The stack comes before the steps: one product for each of its members.
+    rows = (jnp.stack([step.joined for step in steps], axis=1), jnp.stack(by_gates, axis=1))
+    joined, gates = (part.reshape(len(weight), -1, part.shape[-1]) for part in rows)
+    by_all = jnp.stack([_given_to(inputs, part) for part in by_inputs])
+    return jnp.einsum("sni,sno->sio", joined, gates), by_all
+
+
+_unrolled.defvjp(_unrolled_forward, _unrolled_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recur(count: int, weight: Float[Array, "stack units+inputs+1 gates"], inputs: Array) -> Array:
-    return _recur_forward(count, weight, inputs)[0]
+def _looped(count: int, weight: Float[Array, "stack units+inputs+1 gates"], inputs: Array) -> Array:
+    return _looped_forward(count, weight, inputs)[0]
 
 
-def _recur_forward(count: int, weight: Array, inputs: Array) -> tuple[Array, tuple[Array, Array, _Step]]:
-    rows = (weight.shape[0], inputs.shape[-2])
-
+def _looped_forward(count: int, weight: Array, inputs: Array) -> tuple[Array, tuple[Array, Array, _Step]]:
     def advance(state: LSTMState, now: Array) -> tuple[LSTMState, tuple[Array, _Step]]:
-        # A one for the bias: its gradient is then a row of the weight's.
-        known = (jnp.broadcast_to(now, (*rows, now.shape[-1])), jnp.ones((*rows, 1)))
-        joined = jnp.concatenate([state.hidden, *known], axis=-1)
-        enter, forget, candidate, leave = jnp.split(joined @ weight, 4, axis=-1)
-        enter, forget, leave = map(jax.nn.sigmoid, (enter, forget, leave))
-        candidate = jnp.tanh(candidate)
-        cell = forget * state.cell + enter * candidate
-        hidden = leave * jnp.tanh(cell)
-        return LSTMState(hidden, cell), (hidden, _Step(joined, state.cell, enter, forget, candidate, leave))
+        state, step = _advance(weight, state, now)
+        return state, (state.hidden, step)
 
-    zero = jnp.zeros((*rows, weight.shape[-1] // 4))
-    hidden, steps = jax.lax.scan(advance, LSTMState(zero, zero), inputs)[1]
+    hidden, steps = jax.lax.scan(advance, _zero(weight, inputs), inputs)[1]
     return hidden, (weight, inputs, steps)
 
 
-def _recur_backward(count: int, saved: tuple[Array, Array, _Step], cotangent: Array) -> tuple[Array, Array]:
+def _looped_backward(count: int, saved: tuple[Array, Array, _Step], cotangent: Array) -> tuple[Array, Array]:
     weight, inputs, steps = saved
-    units = cotangent.shape[-1]
-    last = units + inputs.shape[-1]
-    transposed = jnp.swapaxes(weight[:, :last], 1, 2)
+    transposed = _transposed(weight)
 
     def retreat(carry: LSTMState, now: tuple[Array, _Step]) -> tuple[LSTMState, tuple[Array, Array]]:
-        pulled, step = now
-        hidden = carry.hidden + pulled
-        # Worked out again: that is no slower than to keep it.
-        squashed = jnp.tanh(step.forget * step.before + step.enter * step.candidate)
-        cell = carry.cell + hidden * step.leave * (1.0 - squashed**2)
-        gates = (
-            cell * step.candidate * step.enter * (1.0 - step.enter),
-            cell * step.before * step.forget * (1.0 - step.forget),
-            cell * step.enter * (1.0 - step.candidate**2),
-            hidden * squashed * step.leave * (1.0 - step.leave),
-        )
-        by_gates = jnp.concatenate(gates, axis=-1)
-        by_hidden, by_inputs = jnp.split(by_gates @ transposed, [units], axis=-1)
-        # Inputs of all add up what they get from each.
-        by_inputs = by_inputs.sum(0) if inputs.ndim < cotangent.ndim else by_inputs
-        return LSTMState(by_hidden, cell * step.forget), (by_gates, by_inputs)
+        carry, by_gates, by_inputs = _retreat(transposed, carry, *now)
+        return carry, (by_gates, _given_to(inputs, by_inputs))
 
     def piece(carry: tuple[LSTMState, Array], now: tuple[Array, _Step]) -> tuple[Any, Array]:
         state, by_weight = carry
         state, (by_gates, by_inputs) = jax.lax.scan(retreat, state, now, reverse=True)
         return (state, by_weight + jnp.einsum("tsni,tsno->sio", now[1].joined, by_gates)), by_inputs
 
-    zero = jnp.zeros(cotangent.shape[1:])
     pieces = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), (cotangent, steps))
-    start = (LSTMState(zero, zero), jnp.zeros_like(weight))
+    start = (_zero(weight, inputs), jnp.zeros_like(weight))
     (_, by_weight), by_inputs = jax.lax.scan(piece, start, pieces, reverse=True)
     return by_weight, by_inputs.reshape(inputs.shape)
 
 
-_recur.defvjp(_recur_forward, _recur_backward)
+_looped.defvjp(_looped_forward, _looped_backward)
+
+
+def _given_to(inputs: Array, reached: Float[Array, "stack batch inputs"]) -> Array:
+    """What reached the inputs of a step: those of all add up what they get from each."""
+    return reached.sum(0) if inputs.ndim == reached.ndim else reached

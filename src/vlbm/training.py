@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -28,6 +28,7 @@ from vlbm.workplaces import Workplace
 Model = TypeVar("Model")
 
 STRIDE = 10  # steps per compiled call
+AHEAD = 2**26  # bytes at most of what the steps of a call learn from, drawn before the first of them
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,16 @@ class Feed(Protocol):
         """What the steps from `begin` learn from; step i may draw from `fold_in(key, i)`."""
 
 
+@runtime_checkable
+class Lesson(Protocol):
+    """An evaluation on what is drawn from the data for every step."""
+
+    def draw(self, data: Any, key: PRNGKeyArray) -> Any:
+        """What the step that has this key learns from."""
+
+    def __call__(self, model: Any, drawn: Any, key: PRNGKeyArray) -> Evaluated: ...
+
+
 def minimise(
     evaluate: Callable[[Model, Any, PRNGKeyArray], Evaluated],
     model: Model,
@@ -125,7 +136,8 @@ def minimise(
 
     Step i draws everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one
     bit for bit. `identity` says what a checkpoint belongs to; resuming another is refused. Where data are a
-    feed, `evaluate` is given what the feed has for that step alone. In a place with several parts as many
+    feed, `evaluate` is given what the feed has for that step alone, and a lesson is given what it drew. In a
+    place with several parts as many
     devices take a share of every batch: `evaluate` must draw the whole batch, take its `share` and divide by
     what the whole counts, so that the devices' losses add up to the loss.
     """
@@ -198,17 +210,25 @@ def _advancing(
     """The compiled stretch of steps: the same function for equal arguments, so that it is traced once."""
     optimiser = schedule.optimiser()
 
-    def now(place: Array | int, fixed: tuple[Any, PRNGKeyArray]) -> tuple[Any, PRNGKeyArray]:
-        """What one step is given: of what a feed has brought, the part at that place."""
-        data, key = fixed
-        return (jax.tree.map(lambda leaf: leaf[place], data) if fed else data), key
+    lesson = evaluate if isinstance(evaluate, Lesson) and not fed else None
 
-    def step(index: Array, carry: tuple[Any, Any, Any], fixed: tuple[Any, PRNGKeyArray]):
+    def ahead(begin: Array, inputs: tuple[Any, PRNGKeyArray]) -> Any:
+        """What the steps from `begin` on learn from, stacked; None if it is too much to be drawn at once."""
+        data, key = inputs
+        if lesson is None:
+            return data if fed else None
+        single = jax.tree.leaves(eqx.filter_eval_shape(lesson.draw, data, key))
+        if STRIDE * sum(leaf.size * leaf.dtype.itemsize for leaf in single) > AHEAD:
+            return None
+        # What is drawn within a step is drawn again by the compiler wherever the step uses it.
+        keys = jax.vmap(partial(jax.random.fold_in, key))(begin + jnp.arange(STRIDE))
+        return jax.vmap(partial(lesson.draw, data))(keys)
+
+    def step(carry: tuple[Any, Any, Any], given: Any, key: PRNGKeyArray):
         model, optimiser_state, _ = carry
-        data, key = fixed
 
         def loss(model: Any) -> tuple[Scalar, Evaluated]:
-            evaluated = evaluate(model, data, jax.random.fold_in(key, index))
+            evaluated = evaluate(model, given, key)
             return evaluated.loss, evaluated
 
         (_, evaluated), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(model)
@@ -224,19 +244,31 @@ def _advancing(
     def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], moving: tuple[Any, Any]):
         data, key, begin, end = fixed
         model, optimiser_state = moving
-        inputs = (data, key)
-        terms = eqx.filter_eval_shape(lambda: evaluate(model, *now(0, inputs))).terms
-        carry = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))
-        arrays, static = eqx.partition(carry, eqx.is_array)
+
+        def now(index: Array, begin: Array, stack: Any, inputs: tuple[Any, PRNGKeyArray]) -> Any:
+            """What one step is given, and its key."""
+            data, key = inputs[0], jax.random.fold_in(inputs[1], index)
+            if stack is not None:
+                return jax.tree.map(lambda leaf: leaf[index - begin], stack), key
+            return (data if lesson is None else lesson.draw(data, key)), key
+
+        def first_terms() -> dict[str, Scalar]:
+            inputs = (data, key)
+            return evaluate(model, *now(begin, begin, ahead(begin, inputs), inputs)).terms
+
+        none = jax.tree.map(lambda term: jnp.zeros(term.shape), eqx.filter_eval_shape(first_terms))
+        arrays, static = eqx.partition((model, optimiser_state, none), eqx.is_array)
 
         def loop(begin: Array, end: Array, arrays: Any, inputs: Any) -> Any:
+            stack = ahead(begin, inputs)
+
             def body(index: Array, arrays: Any) -> Any:
                 carry = eqx.combine(arrays, static)
-                return eqx.filter(step(index, carry, now(index - begin, inputs)), eqx.is_array)
+                return eqx.filter(step(carry, *now(index, begin, stack, inputs)), eqx.is_array)
 
             return jax.lax.fori_loop(begin, end, body, arrays)
 
-        *moved, terms = eqx.combine(split(loop, parts)(begin, end, arrays, inputs), static)
+        *moved, terms = eqx.combine(split(loop, parts)(begin, end, arrays, (data, key)), static)
         return tuple(moved), terms
 
     # A program for several devices is bound to them.

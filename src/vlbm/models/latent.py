@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from vlbm.distributions import Bernoulli, Normal
 from vlbm.networks import LSTM, MLP, BernoulliHead, GaussianHead, Linear, LSTMState, NormalisationKind
-from vlbm.recurrence import UNROLL, delayed, hoist_weight_gradients, lstm_scan, stacked_lstm_scan, turn
+from vlbm.recurrence import delayed, hoist_weight_gradients, stacked_lstm_scan, turn
 
 
 class Architecture(NamedTuple):
@@ -199,17 +199,9 @@ def recur(
     action: Float[Array, "steps batch act"],
 ) -> Float[Array, "steps branch batch units"]:
     """Stacked decoders' hidden states along a window, driven by the latents of one encoder or of each."""
-    lstm, shared = decoder.lstm, latent.ndim == action.ndim
-    if len(latent) > UNROLL:
-        actions = (
-            action if shared else jnp.broadcast_to(action[:, None], (*latent.shape[:-1], action.shape[-1]))
-        )
-        return stacked_lstm_scan(lstm, jnp.concatenate([latent, actions], axis=-1))
-
-    def one(lstm: LSTM, latent: Array) -> Array:
-        return lstm_scan(lstm, lstm.project(jnp.concatenate([latent, action], axis=-1)))
-
-    return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), None if shared else 1), out_axes=1)(lstm, latent)
+    if latent.ndim > action.ndim:
+        action = jnp.broadcast_to(action[:, None], (*latent.shape[:-1], action.shape[-1]))
+    return stacked_lstm_scan(decoder.lstm, jnp.concatenate([latent, action], axis=-1))
 
 
 def replace_networks(decoder: Decoder, **networks: MLP | None) -> Decoder:

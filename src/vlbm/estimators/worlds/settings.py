@@ -178,10 +178,6 @@ class WorldSettings(Estimator[WorldEvaluator]):
             progress=progress,
         )
 
-    def loss(self, model: Any, source: WindowSource, *, steps: int, key: PRNGKeyArray) -> Evaluated:
-        """The loss on a batch drawn from the source; `steps` are those of the longest episode."""
-        return self.loss_on(model, self.draw(source, steps=steps, key=key), key=key)
-
     def make_world(self, episodes: Episodes | Selection, *, key: PRNGKeyArray) -> Any:
         """An untrained model, scaled to the data."""
         log = Selection.of(episodes)
@@ -239,10 +235,11 @@ class Lesson:
     settings: WorldSettings
     longest: int  # steps of the longest episode
 
-    def __call__(self, model: World, given: WindowSource | Window, key: PRNGKeyArray) -> Evaluated:
-        if isinstance(given, Window):
-            return self.settings.loss_on(model, given, key=key)
-        return self.settings.loss(model, given, steps=self.longest, key=key)
+    def draw(self, source: WindowSource, key: PRNGKeyArray) -> Window:
+        return self.settings.draw(source, steps=self.longest, key=key)
+
+    def __call__(self, model: World, window: Window, key: PRNGKeyArray) -> Evaluated:
+        return self.settings.loss_on(model, window, key=key)
 
 
 @jax.jit
