@@ -1,10 +1,10 @@
 """FQE of many policies against FQE of one, and against d3rlpy's FQE run once for every policy.
 
 d3rlpy is timed on one policy and fewer gradient steps, and the time multiplied: its steps all cost the same.
-Two comparisons: `wide`, where vlbm is given d3rlpy's default network (two hidden layers of 256 units, every
-policy alone); and `own`, vlbm's default settings, where policies share features of observations, against
-d3rlpy with as many layers of the same sizes. vlbm's time is that of a whole evaluation: the actions of all
-policies, the shared features' own training and the interval are in it.
+Three comparisons: `wide`, where vlbm is given d3rlpy's default network (two hidden layers of 256 units, every
+policy alone); `narrow`, the same with 64 units; and `own`, vlbm's default settings, where policies share
+features of observations, against d3rlpy with as many layers of the same sizes. vlbm's time is that of a whole
+evaluation: the actions of all policies, the shared features' own training and the interval are in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from vlbm.episodes import Episodes
 from vlbm.estimators.critics.fqe import FQE
 from vlbm.policies.mlp import MLPPolicy
 
-WIDE: dict[str, Any] = {"shared": False, "units": (256, 256), "layer_norm": False, "quadratic": False}
+# Every policy alone, with a plain network as d3rlpy's.
+ALONE: dict[str, Any] = {"shared": False, "layer_norm": False, "quadratic": False}
+COMPARED = ("wide", "narrow", "own")
 
 
 def main() -> None:
@@ -35,12 +37,14 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=200, help="logged ones, of 1,000 steps")
     parser.add_argument("--steps", type=int, default=FQE().steps, help="gradient steps")
     parser.add_argument("--peer-steps", type=int, default=300, help="gradient steps d3rlpy is timed on")
-    parser.add_argument("--only", nargs="*", choices=["wide", "own", "one"], default=["wide", "own", "one"])
+    everything = [*COMPARED, "one"]
+    parser.add_argument("--only", nargs="*", choices=everything, default=everything)
     parser.add_argument("--repeats", type=int, default=1, help="the first may compile (some ten seconds)")
     arguments = parser.parse_args()
     logs = smooth_logs(episodes=arguments.episodes, length=1000)
     policies = tanh_policies(arguments.policies)
-    wide, own = FQE(**WIDE, steps=arguments.steps), FQE(steps=arguments.steps)
+    own = FQE(steps=arguments.steps)
+    wide, narrow = (FQE(**ALONE, units=(size, size), steps=arguments.steps) for size in (256, 64))
     few = dict(list(policies.items())[:1])
     figures: dict[str, Any] = {
         "cores": cores(),
@@ -48,7 +52,12 @@ def main() -> None:
         "logged_steps": logs.steps,
         "gradient_steps": arguments.steps,
     }
-    runs = {"wide": (wide, policies), "own": (own, policies), "one": (own, few)}
+    runs = {
+        "wide": (wide, policies),
+        "narrow": (narrow, policies),
+        "own": (own, policies),
+        "one": (own, few),
+    }
     for name in arguments.only:
         settings, group = runs[name]
         figures[f"{name}_seconds"] = seconds(settings, logs, group, repeats=arguments.repeats)
@@ -56,7 +65,11 @@ def main() -> None:
     if "own" in arguments.only and "one" in arguments.only:
         figures["policies_ratio"] = figures["own_seconds"] / figures["one_seconds"]
     # The layers that an observation passes in vlbm's default: shared ones, then the policy's.
-    networks = {"wide": (wide.units, False, wide), "own": ((*own.trunk_units, *own.units), True, own)}
+    networks = {
+        "wide": (wide.units, False, wide),
+        "narrow": (narrow.units, False, narrow),
+        "own": ((*own.trunk_units, *own.units), True, own),
+    }
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.npz"
         write(data, logs, next(iter(policies.values())))

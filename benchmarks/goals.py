@@ -73,6 +73,7 @@ def _rollout(cores: int) -> Benchmark:
 def _fqe(cores: int) -> Benchmark:
     goals = (
         Goal("wide_ratio", "FQE of 11 policies, times d3rlpy's speed, its default network", at_least(5)),
+        Goal("narrow_ratio", "the same, the same network with 64 units a layer", at_least(5)),
         Goal(
             "own_ratio",
             "FQE of 11 policies, times d3rlpy's speed, a network as large as vlbm's default",
