@@ -209,7 +209,6 @@ def _advancing(
 ) -> Callable[..., Any]:
     """The compiled stretch of steps: the same function for equal arguments, so that it is traced once."""
     optimiser = schedule.optimiser()
-
     lesson = evaluate if isinstance(evaluate, Lesson) and not fed else None
 
     def ahead(begin: Array, inputs: tuple[Any, PRNGKeyArray]) -> Any:
@@ -223,6 +222,13 @@ def _advancing(
         # What is drawn within a step is drawn again by the compiler wherever the step uses it.
         keys = jax.vmap(partial(jax.random.fold_in, key))(begin + jnp.arange(STRIDE))
         return jax.vmap(partial(lesson.draw, data))(keys)
+
+    def now(index: Array, begin: Array, stack: Any, inputs: tuple[Any, PRNGKeyArray]) -> Any:
+        """What one step is given, and its key."""
+        data, key = inputs[0], jax.random.fold_in(inputs[1], index)
+        if stack is not None:
+            return jax.tree.map(lambda leaf: leaf[index - begin], stack), key
+        return (data if lesson is None else lesson.draw(data, key)), key
 
     def step(carry: tuple[Any, Any, Any], given: Any, key: PRNGKeyArray):
         model, optimiser_state, _ = carry
@@ -244,13 +250,6 @@ def _advancing(
     def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], moving: tuple[Any, Any]):
         data, key, begin, end = fixed
         model, optimiser_state = moving
-
-        def now(index: Array, begin: Array, stack: Any, inputs: tuple[Any, PRNGKeyArray]) -> Any:
-            """What one step is given, and its key."""
-            data, key = inputs[0], jax.random.fold_in(inputs[1], index)
-            if stack is not None:
-                return jax.tree.map(lambda leaf: leaf[index - begin], stack), key
-            return (data if lesson is None else lesson.draw(data, key)), key
 
         def first_terms() -> dict[str, Scalar]:
             inputs = (data, key)
