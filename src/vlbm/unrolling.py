@@ -20,7 +20,7 @@ from vlbm.policies.checks import check_actions
 from vlbm.policies.crowd import Actions, Crowd
 
 CHUNK = 50  # steps per compiled call: progress, early stopping and Ctrl-C happen in between
-LONG_CHUNK = 250  # where there are so few episodes that calling takes longer than stepping
+LONG_CHUNK = 1000  # where there are so few episodes that calling takes longer than stepping
 FEW = 64  # episodes of all policies together
 # Imagined episodes, of all policies together, that are worth a device of their own.
 SMALLEST_LOT = 64
