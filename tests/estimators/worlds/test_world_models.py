@@ -36,8 +36,10 @@ TINY: dict[str, Any] = {
 }
 SETTINGS: dict[str, TransitionSettings] = {
     "ff": FeedForward(**TINY),
-    # Alone, so that the consensus is free to see as much noise as there is.
-    "ar": AutoRegressive(**TINY, masked_units=2, member_weight=0.0),
+    # Alone, so that the consensus is free to see as much noise as there is; it takes longer to learn so.
+    "ar": AutoRegressive(
+        **{**TINY, "steps": 1800, "validate_every": 1800}, masked_units=2, member_weight=0.0
+    ),
 }
 METHODS = tuple(SETTINGS)
 LINEAR = SYSTEMS["linear"]()
