@@ -21,6 +21,7 @@ ROOMS = (
     ("sources", "inspection"),
     ("policies",),
     ("scaling", "distributions", "backward", "pieces"),
+    ("normalising",),
     ("networks", "drawing"),
     ("recurrence", "windows"),
     ("feeding", "workplaces"),

@@ -15,7 +15,6 @@ from vlbm.networks import (
     BatchNorm,
     BernoulliHead,
     GaussianHead,
-    Identity,
     LayerNorm,
     Linear,
     LSTMState,
@@ -50,12 +49,19 @@ def test_layer_normalisation_gives_each_vector_mean_zero_and_variance_one():
     np.testing.assert_allclose(normalised.var(-1), 1, rtol=1e-4)
 
 
+def layer(outputs: int, *, bias: float = 0.0) -> Linear:
+    """Inputs come out as they are, several times over where there are more outputs."""
+    weight = jnp.tile(jnp.eye(2), (1, outputs // 2))
+    plain = Linear(2, outputs, random=np.random.default_rng(0))
+    return eqx.tree_at(lambda layer: (layer.weight, layer.bias), plain, (weight, jnp.full(outputs, bias)))
+
+
 def test_batch_normalisation_takes_its_averages_over_the_valid_part(inputs, valid):
     norm = eqx.tree_at(
         lambda n: (n.gain, n.shift), BatchNorm(2), (jnp.array([2.0, 0.5]), jnp.array([1.0, -1]))
     )
-    normalised, after = norm.train(inputs, jnp.asarray(valid))
-    real = np.asarray(inputs, np.float64)[valid]
+    normalised, after = norm.train(layer(2, bias=3.0), inputs, jnp.asarray(valid))
+    real = np.asarray(inputs, np.float64)[valid] + 3.0
     assert len(real) == 7
     expected = (real - real.mean(0)) / np.sqrt(real.var(0) + 1e-3) * [2.0, 0.5] + [1.0, -1.0]
     np.testing.assert_allclose(np.asarray(normalised)[valid], expected, rtol=1e-4, atol=1e-5)
@@ -68,19 +74,23 @@ def test_batch_normalisation_evaluates_with_its_running_averages(inputs):
     averages = (jnp.array([1.0, 2.0]), jnp.array([4.0, 0.25]))
     norm = eqx.tree_at(lambda n: (n.mean, n.variance), BatchNorm(2), averages)
     expected = (np.asarray(inputs) - [1.0, 2.0]) / np.sqrt(np.array([4.0, 0.25]) + 1e-3)
-    np.testing.assert_allclose(norm(inputs), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(norm.after(layer(2), inputs), expected, rtol=1e-5, atol=1e-6)
+    shifted = expected + 3.0 / np.sqrt(np.array([4.0, 0.25]) + 1e-3)
+    np.testing.assert_allclose(norm.after(layer(2, bias=3.0), inputs), shifted, rtol=1e-5, atol=1e-5)
 
 
-def test_batch_normalisation_survives_a_batch_without_a_valid_step(inputs):
-    normalised, after = BatchNorm(2).train(inputs, jnp.zeros((4, 3), bool))
+@pytest.mark.parametrize("size", [2, 8])
+def test_batch_normalisation_survives_a_batch_without_a_valid_step(inputs, size):
+    normalised, after = BatchNorm(size).train(layer(size), inputs, jnp.zeros((4, 3), bool))
     assert np.isfinite(normalised).all()
     np.testing.assert_allclose(after.mean, 0.0)
 
 
 def test_running_averages_have_no_slope(inputs, valid):
     def loss(norm: BatchNorm) -> jax.Array:
-        normalised, after = norm.train(inputs, jnp.asarray(valid))
-        return (normalised**3).sum() + (norm(inputs) ** 3).sum() + after.mean.sum() + after.variance.sum()
+        normalised, after = norm.train(layer(2), inputs, jnp.asarray(valid))
+        called = norm.after(layer(2), inputs)
+        return (normalised**3).sum() + (called**3).sum() + after.mean.sum() + after.variance.sum()
 
     gradient = jax.grad(loss)(BatchNorm(2))
     np.testing.assert_array_equal(gradient.mean, 0.0)
@@ -183,7 +193,7 @@ def test_the_lstm_starts_with_an_open_forget_gate():
 @pytest.mark.parametrize("stack", [(), (3,)])
 def test_layers_do_the_same_where_a_batch_lies_in_columns(stack):
     random = np.random.default_rng(0)
-    for make in (lambda: Linear(5, 4, random=random), lambda: LayerNorm(5), Identity):
+    for make in (lambda: Linear(5, 4, random=random), lambda: LayerNorm(5)):
         layers = [make() for _ in range(3)]
         layers = [jax.tree.map(lambda leaf: leaf + random.normal(size=leaf.shape), layer) for layer in layers]
         inputs = jnp.asarray(random.normal(size=(*stack, 7, 5)), jnp.float32)

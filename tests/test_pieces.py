@@ -62,6 +62,15 @@ def test_every_piece_gives_what_else_it_has(inputs):
 
 def test_steps_beyond_the_last_are_not_valid_and_repeat_it():
     pieces = cut((jnp.arange(5.0) + 1, jnp.ones(4, bool)), 3)
-    assert pieces.first[0].tolist() == [1, 2, 3]
-    assert pieces.later[0].tolist() == [[4, 5], [5, 5]]
-    assert pieces.later[1].tolist() == [[True, True], [False, False]]
+    assert pieces.first()[0].tolist() == [1, 2, 3]
+    later = [pieces.later(jnp.asarray(index)) for index in (1, 2)]
+    assert [piece[0].tolist() for piece in later] == [[4, 5], [5, 5]]
+    assert [piece[1].tolist() for piece in later] == [[True, True], [False, False]]
+
+
+def test_what_is_written_to_a_piece_is_read_from_it_and_from_no_other():
+    pieces = cut((jnp.arange(5.0), jnp.arange(4.0)), 2)
+    changed = pieces.with_first((jnp.array([7.0, 8, 9]), jnp.array([5.0, 6]))).with_later(
+        jnp.asarray(1), (jnp.array([1.0, 2]), jnp.array([3.0, 4]))
+    )
+    assert [leaf.tolist() for leaf in changed.whole] == [[7, 8, 9, 1, 2], [5, 6, 3, 4]]

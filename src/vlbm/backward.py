@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-
-from vlbm.devices import everywhere
-
-BATCH_FLOOR = 1e-3  # what batch normalisation adds to variances
 
 
 @jax.custom_vjp
@@ -35,7 +30,7 @@ def _affine_forward(inputs: Array, weight: Array, bias: Array) -> tuple[Array, t
 def _affine_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array, Array]:
     inputs, weight = saved
     rows, pulled = inputs.reshape(-1, inputs.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
-    return cotangent @ weight.T, contracted(rows, pulled), _summed(pulled)
+    return cotangent @ weight.T, contracted(rows, pulled), summed(pulled)
 
 
 affine.defvjp(_affine_forward, _affine_backward)
@@ -54,11 +49,7 @@ def _contracted_mapped(
     count: int, batched: list[bool], left: Array, right: Array
 ) -> tuple[Float[Array, "stack inputs outputs"], bool]:
     # JAX would make one product of all if they share a factor, and copy the others into another order for it.
-    left, right = (
-        part if is_stack else jnp.broadcast_to(part, (count, *part.shape))
-        for part, is_stack in zip((left, right), batched, strict=True)
-    )
-    return _contracted_stack(left, right), True
+    return _contracted_stack(*_as_stacks(count, batched, left, right)), True
 
 
 def _contracted_stack(left: Array, right: Array) -> Array:
@@ -85,53 +76,28 @@ def _repeated_backward(count: int, saved: None, cotangent: Array) -> tuple[Array
 repeated.defvjp(_repeated_forward, _repeated_backward)
 
 
-@jax.custom_vjp
-def batch_normalised(
-    rows: Float[Array, "rows size"],
-    weight: Float[Array, "rows 1"],
-    gain: Float[Array, " size"],
-    shift: Float[Array, " size"],
-) -> tuple[Float[Array, "rows size"], Float[Array, " size"], Float[Array, " size"]]:
-    """Every unit normalised over the rows that count, of all devices, and the mean and variance it had.
-
-    The gradient is written out, with sums by products: what JAX derives takes three times as long as the
-    layers on both sides. Nothing flows back through the mean and the variance that are returned.
-    """
-    return _batch_forward(rows, weight, gain, shift)[0]
-
-
-def _batch_forward(rows: Array, weight: Array, gain: Array, shift: Array) -> tuple[Any, Any]:
-    total, summed = everywhere((weight.sum(), _summed(rows * weight)))
-    total = jnp.maximum(total, 1.0)
-    mean = summed / total
-    variance = everywhere(_summed((rows - mean) ** 2 * weight)) / total
-    rate = jax.lax.rsqrt(variance + BATCH_FLOOR)
-    normalised = (rows - mean) * (rate * gain) + shift
-    return (normalised, mean, variance), (rows, weight, gain, mean, rate, total)
-
-
-def _batch_backward(saved: tuple[Array, ...], cotangent: tuple[Array, Array, Array]) -> tuple[Array, ...]:
-    rows, weight, gain, mean, rate, total = saved
-    pulled, standard = cotangent[0], (rows - mean) * rate
-    by_shift, by_gain = _summed(pulled), _summed(pulled * standard)
-    # The mean and the variance depend on all rows that count, wherever they are.
-    all_shift, all_gain = everywhere((by_shift, by_gain))
-    by_rows = (rate * gain) * (pulled - weight * (all_shift + standard * all_gain) / total)
-    return by_rows, jnp.zeros_like(weight), by_gain, by_shift
-
-
-batch_normalised.defvjp(_batch_forward, _batch_backward)
+def summed(rows: Float[Array, "rows size"]) -> Float[Array, " size"]:
+    """The sum of rows, by a product with ones."""
+    return weighed(jnp.ones(len(rows)), rows)
 
 
 @jax.custom_batching.custom_vmap
-def _summed(rows: Float[Array, "rows size"]) -> Float[Array, " size"]:
-    """By a product with ones, which is faster than a reduction."""
-    return (jnp.ones((1, len(rows))) @ rows)[0]
+def weighed(weight: Float[Array, " rows"], rows: Float[Array, "rows size"]) -> Float[Array, " size"]:
+    """The weighed sum of rows, by a product, which is faster than a reduction."""
+    return (weight[None] @ rows)[0]
 
 
-@_summed.def_vmap
-def _summed_stack(
-    count: int, batched: list[bool], rows: Float[Array, "stack rows size"]
-) -> tuple[Array, bool]:
+@weighed.def_vmap
+def _weighed_mapped(
+    count: int, batched: list[bool], weight: Array, rows: Array
+) -> tuple[Float[Array, "stack size"], bool]:
     # JAX would make one product of all, for which it copies the whole stack into another order.
-    return jnp.einsum("son,snu->sou", jnp.ones((count, 1, rows.shape[1])), rows)[:, 0], True
+    weight, rows = _as_stacks(count, batched, weight, rows)
+    return jnp.einsum("son,snu->sou", weight[:, None], rows)[:, 0], True
+
+
+def _as_stacks(count: int, batched: list[bool], *parts: Array) -> list[Array]:
+    return [
+        part if is_stack else jnp.broadcast_to(part, (count, *part.shape))
+        for part, is_stack in zip(parts, batched, strict=True)
+    ]

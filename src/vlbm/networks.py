@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from vlbm.backward import BATCH_FLOOR, affine, batch_normalised
+from vlbm.backward import affine
 from vlbm.devices import on_device
 from vlbm.distributions import Bernoulli, Normal
+from vlbm.normalising import FLOOR, normalised_layer
 
 NormalisationKind = Literal["none", "layer", "batch"]
 MOMENTUM = 0.99  # of the running averages
@@ -61,10 +62,13 @@ class LayerNorm(eqx.Module):
         variance = (centred**2).mean(-2, keepdims=True)
         return centred * jax.lax.rsqrt(variance + 1e-5) * self.gain[..., None] + self.shift[..., None]
 
+    def after(self, layer: Linear, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch size"]:
+        return self(layer(inputs))
+
     def train(
-        self, inputs: Float[Array, "*batch size"], valid: Bool[Array, "*batch"]
+        self, layer: Linear, inputs: Float[Array, "*batch inputs"], valid: Bool[Array, "*batch"]
     ) -> tuple[Float[Array, "*batch size"], LayerNorm]:
-        return self(inputs), self
+        return self.after(layer, inputs), self
 
 
 class BatchNorm(eqx.Module):
@@ -79,16 +83,18 @@ class BatchNorm(eqx.Module):
         self.gain, self.shift = on_device(np.ones(size)), on_device(np.zeros(size))
         self.mean, self.variance = on_device(np.zeros(size)), on_device(np.ones(size))
 
-    def __call__(self, inputs: Float[Array, "*batch size"]) -> Float[Array, "*batch size"]:
+    def after(self, layer: Linear, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch size"]:
+        """The layer's outputs by the running averages: one other layer, for many steps made but once."""
         mean, variance = jax.lax.stop_gradient((self.mean, self.variance))
-        return (inputs - mean) * (jax.lax.rsqrt(variance + BATCH_FLOOR) * self.gain) + self.shift
+        rate = jax.lax.rsqrt(variance + FLOOR) * self.gain
+        return affine(inputs, layer.weight * rate, (layer.bias - mean) * rate + self.shift)
 
     def train(
-        self, inputs: Float[Array, "*batch size"], valid: Bool[Array, "*batch"]
+        self, layer: Linear, inputs: Float[Array, "*batch inputs"], valid: Bool[Array, "*batch"]
     ) -> tuple[Float[Array, "*batch size"], BatchNorm]:
-        """The normalised batch, and this layer with its running averages moved on."""
-        rows, weight = inputs.reshape(-1, inputs.shape[-1]), valid.reshape(-1, 1).astype(inputs.dtype)
-        normalised, mean, variance = batch_normalised(rows, weight, self.gain, self.shift)
+        """The layer's outputs by their own averages, and this with its running averages moved on."""
+        rows, counts = inputs.reshape(-1, inputs.shape[-1]), valid.reshape(-1).astype(inputs.dtype)
+        outputs, mean, variance = normalised_layer(rows, layer.weight, counts, self.gain, self.shift)
 
         def moved(old: Array, new: Array) -> Array:
             return jax.lax.stop_gradient(MOMENTUM * old + (1.0 - MOMENTUM) * new)
@@ -96,22 +102,22 @@ class BatchNorm(eqx.Module):
         after = eqx.tree_at(
             lambda norm: (norm.mean, norm.variance),
             self,
-            (moved(self.mean, mean), moved(self.variance, variance)),
+            (moved(self.mean, mean + layer.bias), moved(self.variance, variance)),
         )
-        return normalised.reshape(inputs.shape), after
+        return outputs.reshape(*inputs.shape[:-1], -1), after
 
 
 class Identity(eqx.Module):
     """No normalisation."""
 
-    def __call__(self, inputs: Array) -> Array:
-        return inputs
+    def after(self, layer: Linear, inputs: Array) -> Array:
+        return layer(inputs)
 
     def columns(self, inputs: Array) -> Array:
         return inputs
 
-    def train(self, inputs: Array, valid: Array) -> tuple[Array, Identity]:
-        return inputs, self
+    def train(self, layer: Linear, inputs: Array, valid: Array) -> tuple[Array, Identity]:
+        return layer(inputs), self
 
 
 def make_normalisation(kind: NormalisationKind, size: int) -> LayerNorm | BatchNorm | Identity:
@@ -137,7 +143,7 @@ class MLP(eqx.Module):
 
     def __call__(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            inputs = jax.nn.relu(norm(layer(inputs)))
+            inputs = jax.nn.relu(norm.after(layer, inputs))
         return inputs
 
     def train(
@@ -146,8 +152,8 @@ class MLP(eqx.Module):
         """The outputs with batch statistics, and this network with its running averages moved on."""
         after = []
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            normalised, moved = norm.train(layer(inputs), valid)
-            inputs = jax.nn.relu(normalised)
+            outputs, moved = norm.train(layer, inputs, valid)
+            inputs = jax.nn.relu(outputs)
             after.append(moved)
         return inputs, eqx.tree_at(lambda mlp: mlp.norms, self, tuple(after), is_leaf=_is_norm)
 
@@ -218,6 +224,12 @@ class LSTM(eqx.Module):
     def step(self, state: LSTMState, projected: Array, *feedback: Array) -> LSTMState:
         recurrent = jnp.concatenate([state.hidden, *feedback], axis=-1) if feedback else state.hidden
         return self.gated(state, projected + recurrent @ self.recurrent.weight)
+
+    def at_once(self, state: LSTMState, *inputs: Array) -> LSTMState:
+        """A step whose inputs are not projected before: one product for all."""
+        weight = jnp.concatenate([self.recurrent.weight, self.inputs.weight])
+        joined = jnp.concatenate([state.hidden, *inputs], axis=-1)
+        return self.gated(state, joined @ weight + self.inputs.bias)
 
     @staticmethod
     def gated(state: LSTMState, gates: Float[Array, "*batch gates"]) -> LSTMState:

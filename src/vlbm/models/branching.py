@@ -106,8 +106,7 @@ class BranchingModel(World):
         inputs = self.action_inputs(action)
 
         def advance(decoder: Decoder, latent: Array, lstm: LSTMState, noise: Array):
-            projected = decoder.lstm.project(jnp.concatenate([latent, inputs], axis=-1))
-            lstm = decoder.lstm.step(lstm, projected)
+            lstm = decoder.lstm.at_once(lstm, latent, inputs)
             latent = decoder.transition(decoder.alignment(lstm.hidden)).sample(noise)
             return latent, lstm, decoder.emit(latent)
 

@@ -50,8 +50,7 @@ def objective(model: BranchingModel, window: Window, weighting: Weighting, *, ke
         total, (terms, averages) = judge(shared, traced, given)
     else:
         total, (terms, averages) = summed(judge, count, shared, traced, given)
-        parts = cut(valid, count)
-        weight = jnp.concatenate([parts.first[None], parts.later]).sum((1, 2)) / steps
+        weight = cut(valid, count).whole.reshape(count, -1).sum(1) / steps
         terms = jax.tree.map(lambda term: term.sum(0), terms)
         averages = jax.tree.map(lambda average: jnp.tensordot(weight, average, axes=1), averages)
     terms = terms._replace(initial_divergence=initial_divergence.sum())

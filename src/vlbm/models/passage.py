@@ -111,7 +111,7 @@ def follow(
         terms = BranchTerms(
             reconstruction=_data_log_prob(emission, given),
             divergence=_masked(distribution.kl(transition).sum(-1), given.valid).sum(0),
-            alignment=_masked(alignment(aligned - encoded, weighting.alignment), given.valid).sum(0),
+            alignment=_masked(alignment(encoded - aligned, weighting.alignment), given.valid).sum(0),
             ending=_masked(ending, given.valid).sum(0),
         )
         return terms, predicted, moved

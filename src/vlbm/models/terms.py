@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
@@ -62,5 +63,24 @@ def alignment(difference: Float[Array, "*batch units"], kind: AlignmentKind) -> 
         return jnp.zeros(difference.shape[:-1])
     if kind == "mse":
         return (difference**2).mean(-1)
-    units = difference.shape[-1]
-    return difference.var(-1) * (2.0 * units / (units - 1))
+    return _spread(difference)
+
+
+@jax.custom_vjp
+def _spread(difference: Float[Array, "*batch units"]) -> Float[Array, "*batch"]:
+    return _spread_forward(difference)[0]
+
+
+def _spread_forward(difference: Array) -> tuple[Array, tuple[Array, Array]]:
+    mean = difference.mean(-1, keepdims=True)
+    return ((difference - mean) ** 2).sum(-1) * (2.0 / (difference.shape[-1] - 1)), (difference, mean)
+
+
+def _spread_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array]:
+    difference, mean = saved
+    # Nothing flows through the mean. A quotient, not a product: the compiler computes it once for all uses.
+    divisor = jnp.where(cotangent == 0, jnp.inf, 0.25 * (difference.shape[-1] - 1) / cotangent)
+    return ((difference - mean) / divisor[..., None],)
+
+
+_spread.defvjp(_spread_forward, _spread_backward)
