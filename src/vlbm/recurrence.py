@@ -82,18 +82,25 @@ def stacked_lstm_scan(
 
 
 class _Step(NamedTuple):
-    """What the way back needs to know of a step."""
+    """What the way back needs to know of a step, beside what was multiplied."""
 
-    joined: Float[Array, "stack batch units+inputs+1"]
     before: Float[Array, "stack batch units"]  # the cell as it was
     enter: Float[Array, "stack batch units"]
     forget: Float[Array, "stack batch units"]
     candidate: Float[Array, "stack batch units"]
     leave: Float[Array, "stack batch units"]
-    divisor: Float[Array, "stack batch units"]  # of the cell
 
 
-def _advance(weight: Array, state: LSTMState, now: Array) -> tuple[LSTMState, _Step]:
+class _Advanced(NamedTuple):
+    """What a step leads to."""
+
+    state: LSTMState
+    joined: Float[Array, "stack batch units+inputs+1"]  # what the weight was multiplied with
+    divisor: Float[Array, "stack batch units"]  # of the cell, to be forgotten
+    step: _Step
+
+
+def _advance(weight: Array, state: LSTMState, now: Array) -> _Advanced:
     rows = state.cell.shape[:-1]
     # A one for the bias: its gradient is then a row of the weight's.
     known = (jnp.broadcast_to(now, (*rows, now.shape[-1])), jnp.ones((*rows, 1)))
@@ -103,14 +110,21 @@ def _advance(weight: Array, state: LSTMState, now: Array) -> tuple[LSTMState, _S
     enter, forget, leave = jax.nn.sigmoid(enter), 1.0 / divisor, jax.nn.sigmoid(leave)
     candidate = jnp.tanh(candidate)
     cell = forget * state.cell + enter * candidate
-    step = _Step(joined, state.cell, enter, forget, candidate, leave, divisor)
-    return LSTMState(leave * jnp.tanh(cell), cell), step
+    step = _Step(state.cell, enter, forget, candidate, leave)
+    return _Advanced(LSTMState(leave * jnp.tanh(cell), cell), joined, divisor, step)
+
+
+class _Reached(NamedTuple):
+    """How far the way back through a step has come."""
+
+    hidden: Float[Array, "stack batch units"]  # as it was before the step
+    cell: Float[Array, "stack batch units"]  # after the step: it is still to be forgotten
+    gates: Float[Array, "stack batch gates"]
 
 
 def _retreat(
-    transposed: Array, carry: LSTMState, pulled: Array, step: _Step
-) -> tuple[LSTMState, Array, Array]:
-    """What reaches the state before a step, its gates and its inputs."""
+    transposed: Float[Array, "stack gates units"], carry: LSTMState, pulled: Array, step: _Step
+) -> _Reached:
     hidden = carry.hidden + pulled
     # Worked out again: that is no slower than to keep it.
     squashed = jnp.tanh(step.forget * step.before + step.enter * step.candidate)
@@ -122,13 +136,19 @@ def _retreat(
         hidden * squashed * step.leave * (1.0 - step.leave),
     )
     by_gates = jnp.concatenate(gates, axis=-1)
-    by_hidden, by_inputs = jnp.split(by_gates @ transposed, [hidden.shape[-1]], axis=-1)
-    # A quotient, not a product: `closed` says why.
-    return LSTMState(by_hidden, cell / step.divisor), by_gates, by_inputs
+    return _Reached(by_gates @ transposed, cell, by_gates)
 
 
-def _transposed(weight: Array) -> Array:
-    return jnp.swapaxes(weight[:, :-1], 1, 2)  # nothing goes back to the ones
+def _transposed(
+    weight: Array,
+) -> tuple[Float[Array, "stack gates units"], Float[Array, "stack gates inputs"]]:
+    """What leads from the gates back to the hidden state, and to the inputs; nothing goes back to the ones.
+
+    What reaches the inputs can wait until all steps are done: the recursion's products are narrower so.
+    """
+    units = weight.shape[-1] // 4
+    to_hidden, to_inputs = jnp.split(jnp.swapaxes(weight[:, :-1], 1, 2), [units], axis=-1)
+    return to_hidden, to_inputs
 
 
 def _zero(weight: Array, inputs: Array) -> LSTMState:
@@ -141,29 +161,27 @@ def _unrolled(weight: Float[Array, "stack units+inputs+1 gates"], inputs: Array)
     return _unrolled_forward(weight, inputs)[0]
 
 
-def _unrolled_forward(weight: Array, inputs: Array) -> tuple[Array, tuple[Array, Array, list[_Step]]]:
-    state, hidden, steps = _zero(weight, inputs), [], []
+def _unrolled_forward(weight: Array, inputs: Array) -> tuple[Array, tuple[Array, Array, list[_Advanced]]]:
+    state, steps = _zero(weight, inputs), []
     for now in inputs:
         # With a barrier steps were up to a few percent faster, hardly beyond the noise.
-        state, step = jax.lax.optimization_barrier(_advance(weight, state, now))
-        hidden.append(state.hidden)
-        steps.append(step)
-    return jnp.stack(hidden), (weight, inputs, steps)
+        steps.append(jax.lax.optimization_barrier(_advance(weight, state, now)))
+        state = steps[-1].state
+    return jnp.stack([step.state.hidden for step in steps]), (weight, inputs, steps)
 
 
-def _unrolled_backward(saved: tuple[Array, Array, list[_Step]], cotangent: Array) -> tuple[Array, Array]:
+def _unrolled_backward(saved: tuple[Array, Array, list[_Advanced]], cotangent: Array) -> tuple[Array, Array]:
     weight, inputs, steps = saved
-    carry = _zero(weight, inputs)
-    reached: list[list[Array]] = []
+    to_hidden, to_inputs = _transposed(weight)
+    carry, reached = _zero(weight, inputs), []
     for pulled, step in zip(cotangent[::-1], steps[::-1], strict=True):
-        carry, *reached_here = _retreat(_transposed(weight), carry, pulled, step)
-        reached.insert(0, reached_here)
-    by_gates, by_inputs = (list(part) for part in zip(*reached, strict=True))
+        reached.insert(0, _retreat(to_hidden, carry, pulled, step.step))
+        # A quotient, not a product: `closed` says why.
+        carry = LSTMState(reached[0].hidden, reached[0].cell / step.divisor)
     # The stack comes before the steps: one product for each of its members.
-    rows = (jnp.stack([step.joined for step in steps], axis=1), jnp.stack(by_gates, axis=1))
-    joined, gates = (part.reshape(len(weight), -1, part.shape[-1]) for part in rows)
-    by_all = jnp.stack([_given_to(inputs, part) for part in by_inputs])
-    return jnp.einsum("sni,sno->sio", joined, gates), by_all
+    joined = _rows(jnp.stack([step.joined for step in steps], axis=1))
+    gates = _rows(jnp.stack([step.gates for step in reached], axis=1))
+    return jnp.einsum("sni,sno->sio", joined, gates), _given_to(inputs, gates @ to_inputs)
 
 
 _unrolled.defvjp(_unrolled_forward, _unrolled_backward)
@@ -174,37 +192,77 @@ def _looped(count: int, weight: Float[Array, "stack units+inputs+1 gates"], inpu
     return _looped_forward(count, weight, inputs)[0]
 
 
-def _looped_forward(count: int, weight: Array, inputs: Array) -> tuple[Array, tuple[Array, Array, _Step]]:
-    def advance(state: LSTMState, now: Array) -> tuple[LSTMState, tuple[Array, _Step]]:
-        state, step = _advance(weight, state, now)
-        return state, (state.hidden, step)
+class _Loop(NamedTuple):
+    """What is kept of a loop for the way back."""
 
-    hidden, steps = jax.lax.scan(advance, _zero(weight, inputs), inputs)[1]
-    return hidden, (weight, inputs, steps)
+    weight: Float[Array, "stack units+inputs+1 gates"]
+    inputs: Array
+    joined: Float[Array, "piece stack steps batch units+inputs+1"]
+    steps: _Step  # stacked
 
 
-def _looped_backward(count: int, saved: tuple[Array, Array, _Step], cotangent: Array) -> tuple[Array, Array]:
-    weight, inputs, steps = saved
-    transposed = _transposed(weight)
+def _looped_forward(count: int, weight: Array, inputs: Array) -> tuple[Array, _Loop]:
+    size, start = len(inputs) // count, _zero(weight, inputs)
+    # Laid out as the product for the weights' gradient wants it.
+    joined = jnp.zeros((count, weight.shape[0], size, inputs.shape[-2], weight.shape[1]))
 
-    def retreat(carry: LSTMState, now: tuple[Array, _Step]) -> tuple[LSTMState, tuple[Array, Array]]:
-        carry, by_gates, by_inputs = _retreat(transposed, carry, *now)
-        return carry, (by_gates, _given_to(inputs, by_inputs))
+    def advance(carry: tuple[LSTMState, Array], now: tuple[Array, Array]) -> tuple[Any, tuple[Array, _Step]]:
+        (state, joined), (index, inputs) = carry, now
+        advanced = _advance(weight, state, inputs)
+        place = (index // size, 0, index % size, 0, 0)
+        joined = jax.lax.dynamic_update_slice(joined, advanced.joined[None, :, None], place)
+        return (advanced.state, joined), (advanced.state.hidden, advanced.step)
 
-    def piece(carry: tuple[LSTMState, Array], now: tuple[Array, _Step]) -> tuple[Any, Array]:
-        state, by_weight = carry
-        state, (by_gates, by_inputs) = jax.lax.scan(retreat, state, now, reverse=True)
-        return (state, by_weight + jnp.einsum("tsni,tsno->sio", now[1].joined, by_gates)), by_inputs
+    numbered = (jnp.arange(len(inputs)), inputs)
+    (_, joined), (hidden, steps) = jax.lax.scan(advance, (start, joined), numbered)
+    return hidden, _Loop(weight, inputs, joined, steps)
 
-    pieces = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), (cotangent, steps))
-    start = (_zero(weight, inputs), jnp.zeros_like(weight))
-    (_, by_weight), by_inputs = jax.lax.scan(piece, start, pieces, reverse=True)
+
+def _looped_backward(count: int, saved: _Loop, cotangent: Array) -> tuple[Array, Array]:
+    weight, inputs, joined, steps = saved
+    size = len(inputs) // count
+    to_hidden, to_inputs = _transposed(weight)
+    # A product with ones on its diagonal turns the weights round for good, and the loop's are faster for it.
+    to_hidden = to_hidden @ jnp.eye(to_hidden.shape[-1])
+
+    def retreat(index: Array, carry: tuple[LSTMState, Array]) -> tuple[LSTMState, Array]:
+        state, gates = carry
+        # Read where they lie: pieces of them would be copies.
+        pulled, step = jax.tree.map(partial(_at, index=index), (cotangent, steps))
+        reached = _retreat(to_hidden, state, pulled, step)
+        gates = jax.lax.dynamic_update_slice(gates, reached.gates[:, None], (0, index % size, 0, 0))
+        return LSTMState(reached.hidden, reached.cell * step.forget), gates
+
+    def piece(carry: tuple[LSTMState, Array, Array], number: Array) -> tuple[Any, Array]:
+        state, gates, by_weight = carry
+        last = (number + 1) * size - 1
+        state, gates = jax.lax.fori_loop(
+            0, size, lambda turn, carry: retreat(last - turn, carry), (state, gates)
+        )
+        product = jnp.einsum("sni,sno->sio", _rows(_at(joined, number)), _rows(gates))
+        by_inputs = _given_to(inputs[:size], _rows(gates) @ to_inputs)
+        return (state, gates, by_weight + product), by_inputs
+
+    gates = jnp.zeros((*joined.shape[1:-1], weight.shape[-1]))
+    start = (_zero(weight, inputs), gates, jnp.zeros_like(weight))
+    (*_, by_weight), by_inputs = jax.lax.scan(piece, start, jnp.arange(count), reverse=True)
     return by_weight, by_inputs.reshape(inputs.shape)
 
 
 _looped.defvjp(_looped_forward, _looped_backward)
 
 
-def _given_to(inputs: Array, reached: Float[Array, "stack batch inputs"]) -> Array:
-    """What reached the inputs of a step: those of all add up what they get from each."""
-    return reached.sum(0) if inputs.ndim == reached.ndim else reached
+def _at(leaf: Array, index: Array) -> Array:
+    return jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False)
+
+
+def _rows(stack: Float[Array, "stack steps batch size"]) -> Float[Array, "stack rows size"]:
+    return stack.reshape(len(stack), -1, stack.shape[-1])
+
+
+def _given_to(inputs: Array, reached: Float[Array, "stack rows inputs"]) -> Array:
+    """What reached the inputs: those of all add up what they get from each."""
+    if inputs.ndim == reached.ndim:
+        return reached.sum(0).reshape(inputs.shape)
+    steps, stack, batch, size = inputs.shape
+    return jnp.moveaxis(reached.reshape(stack, steps, batch, size), 0, 1)
