@@ -173,7 +173,8 @@ def _unrolled_forward(weight: Array, inputs: Array) -> tuple[Array, tuple[Array,
 def _unrolled_backward(saved: tuple[Array, Array, list[_Advanced]], cotangent: Array) -> tuple[Array, Array]:
     weight, inputs, steps = saved
     to_hidden, to_inputs = _transposed(weight)
-    carry, reached = _zero(weight, inputs), []
+    carry = _zero(weight, inputs)
+    reached: list[_Reached] = []
     for pulled, step in zip(cotangent[::-1], steps[::-1], strict=True):
         reached.insert(0, _retreat(to_hidden, carry, pulled, step.step))
         # A quotient, not a product: `closed` says why.
