@@ -51,10 +51,10 @@ def score(
     branch, predicted, moved = follow(decoder, traced, given, weighting)
     mixture, ending = jnp.zeros(()), branch.ending.sum()
     if weighting.mixture != "none":
-        mixed = predicted.mixed(weight)
-        mixture = _data_log_prob(mixed, given).sum()
+        mixed, rows = predicted.mixed(weight), _Rows.of(given)
+        mixture = rows.log_prob(mixed).sum()
         if mixed.ending is not None:
-            ending = ending + _masked(mixed.ending.log_prob(given.ended), given.valid).sum()
+            ending = ending + rows.summed(mixed.ending.log_prob(rows.ended)).sum()
     return Terms(
         mixture=mixture,
         reconstruction=branch.reconstruction.sum(),
@@ -68,17 +68,23 @@ def score(
 def follow(
     decoder: Decoder, traced: Traced, given: Given, weighting: Weighting, *, training: bool = True
 ) -> tuple[BranchTerms, Emission, Decoder]:
-    """Branches' terms, the emissions to be mixed, and the decoders with their running averages moved on."""
+    """Branches' terms, the emissions to be mixed, and the decoders with their running averages moved on.
+
+    Within, all steps of all windows are the rows of one batch: the compiler then has no shapes to change
+    between one operation and the next, which costs more than many of them.
+    """
+    rows = _Rows.of(given)
     shared = traced.latent.ndim < traced.hidden.ndim
-    branches = traced.hidden.shape[1]
-
-    def compared(leaf: Array) -> Array:
-        return repeated(leaf, branches) if shared else jnp.moveaxis(leaf, 1, 0)
-
-    distribution = jax.tree.map(compared, traced.distribution)
-    encoded = compared(traced.encoded)
+    hidden = _stacked_rows(traced.hidden)
     # Latents of one encoder are multiplied once for all branches; the rest is only compared.
-    axis = None if shared else 1
+    latent, distribution, encoded = jax.tree.map(
+        _rows if shared else _stacked_rows, (traced.latent, traced.distribution, traced.encoded)
+    )
+    if shared:
+        distribution, encoded = jax.tree.map(
+            lambda leaf: repeated(leaf, len(hidden)), (distribution, encoded)
+        )
+    noise = None if given.noise is None else _stacked_rows(given.noise)
 
     def one(
         decoder: Decoder,
@@ -88,41 +94,71 @@ def follow(
         hidden: Array,
         noise: Array | None,
     ) -> tuple[BranchTerms, Emission, Decoder]:
-        aligned, alignment_mlp = through(decoder.alignment, hidden, given.valid, training)
+        aligned, alignment_mlp = through(decoder.alignment, hidden, rows.valid, training)
         transition = decoder.transition(aligned)
         start = len(latent) - len(hidden)
         if noise is None:
-            emission, moved = _emit(decoder, latent, given.observed, start, training)
+            emission, moved = _emit(decoder, latent, rows.observed, start, training)
             predicted = emission
         else:
             # The encoder's latents and the branch's own predictions go through the heads together.
             own = jnp.concatenate([latent[:start], transition.sample(noise)])
-            both = jnp.concatenate([latent, own], axis=1)
-            twice = jnp.concatenate([given.observed, given.observed], axis=1)
-            together, moved = _emit(decoder, both, twice, start, training)
-            emission, predicted = (
-                jax.tree.map(lambda leaf, part=part: jnp.split(leaf, 2, axis=1)[part], together)
-                for part in (0, 1)
+            together, moved = _emit(
+                decoder,
+                _interleaved(latent, own, start),
+                _interleaved(rows.observed, rows.observed, start),
+                2 * start,
+                training,
             )
+            emission, predicted = (_half(together, part, len(latent), len(hidden)) for part in (0, 1))
         moved = eqx.tree_at(lambda tree: tree.alignment, moved, alignment_mlp)
-        ending = (
-            jnp.zeros(given.valid.shape) if emission.ending is None else emission.ending.log_prob(given.ended)
-        )
+        ending = None if emission.ending is None else emission.ending.log_prob(rows.ended)
         terms = BranchTerms(
-            reconstruction=_data_log_prob(emission, given),
-            divergence=_masked(distribution.kl(transition).sum(-1), given.valid).sum(0),
-            alignment=_masked(alignment(encoded - aligned, weighting.alignment), given.valid).sum(0),
-            ending=_masked(ending, given.valid).sum(0),
+            reconstruction=rows.log_prob(emission),
+            divergence=rows.summed(distribution.kl(transition).sum(-1)),
+            alignment=rows.summed(alignment(encoded - aligned, weighting.alignment)),
+            ending=jnp.zeros(rows.windows) if ending is None else rows.summed(ending),
         )
         return terms, predicted, moved
 
-    return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), axis, eqx.if_array(0), 0, 1, 1))(
-        decoder, traced.latent, distribution, encoded, traced.hidden, given.noise
+    axis = None if shared else 0
+    return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), axis, eqx.if_array(0), 0, 0, 0))(
+        decoder, latent, distribution, encoded, hidden, noise
     )
 
 
 def through(mlp, inputs: Array, valid: Bool[Array, "*batch"], training: bool):
     return mlp.train(inputs, valid) if training else (mlp(inputs), mlp)
+
+
+class _Rows(NamedTuple):
+    """What was observed at all steps of all windows, one after the other."""
+
+    observation: Float[Array, "start+rows obs"]
+    observed: Bool[Array, " start+rows"]
+    reward: Float[Array, " rows"]
+    ended: Float[Array, " rows"]
+    valid: Bool[Array, " rows"]
+    windows: int
+
+    @classmethod
+    def of(cls, given: Given) -> _Rows:
+        parts = (given.observation, given.observed, given.reward, given.ended, given.valid)
+        observation, observed, reward, ended, valid = map(_rows, parts)
+        return cls(observation, observed, reward, ended, valid, given.valid.shape[1])
+
+    def summed(
+        self, values: Float[Array, " rows"], keep: Bool[Array, " rows"] | None = None
+    ) -> Float[Array, " windows"]:
+        """Over the steps of each window that are real."""
+        # `where`, not a product: whatever padding holds, infinities included, it leaves no trace.
+        kept = jnp.where(self.valid if keep is None else keep, values, 0.0)
+        return kept.reshape(-1, self.windows).sum(0)
+
+    def log_prob(self, emission: Emission) -> Float[Array, " windows"]:
+        """log p(states, rewards | latents)."""
+        states = emission.observation.log_prob(self.observation).sum(-1)
+        return self.summed(states, self.observed) + self.summed(emission.reward.log_prob(self.reward))
 
 
 def _emit(
@@ -135,12 +171,27 @@ def _emit(
     return Emission(emission.observation, *later), decoder
 
 
-def _data_log_prob(emission: Emission, given: Given) -> Array:
-    """log p(states, rewards | latents), summed over the real steps of each window."""
-    states = _masked(emission.observation.log_prob(given.observation).sum(-1), given.observed).sum(0)
-    return states + _masked(emission.reward.log_prob(given.reward), given.valid).sum(0)
+def _rows(leaf: Float[Array, "steps batch *size"]) -> Float[Array, "rows *size"]:
+    return leaf.reshape(-1, *leaf.shape[2:])
 
 
-def _masked(values: Float[Array, "*shape"], keep: Bool[Array, "*shape"]) -> Float[Array, "*shape"]:
-    # `where`, not a product: whatever padding holds, infinities included, it leaves no trace.
-    return jnp.where(keep, values, 0.0)
+def _stacked_rows(leaf: Float[Array, "steps branch batch *size"]) -> Float[Array, "branch rows *size"]:
+    first = jnp.moveaxis(leaf, 1, 0)
+    return first.reshape(len(first), -1, *leaf.shape[3:])
+
+
+def _interleaved(one: Array, other: Array, start: int) -> Array:
+    """Both, with what there is of either before the first step before all the rest."""
+    return jnp.concatenate([one[:start], other[:start], one[start:], other[start:]])
+
+
+def _half(together: Emission, part: int, rows: int, later: int) -> Emission:
+    """What was emitted for one of two that were interleaved."""
+    start = rows - later
+
+    def taken(leaf: Array) -> Array:
+        first, rest = leaf[: len(leaf) - 2 * later], leaf[len(leaf) - 2 * later :]
+        own = rest[part * later : (part + 1) * later]
+        return jnp.concatenate([first[part * start : (part + 1) * start], own]) if len(first) else own
+
+    return jax.tree.map(taken, together)
