@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vlbm.backward import contracted
+from vlbm.backward import affine, contracted, softplus
 
 
 @pytest.mark.parametrize("widths", [(2, 5), (5, 2), (3, 3)])
@@ -21,3 +21,27 @@ def test_rows_are_contracted_whichever_is_wider_and_whichever_is_shared(widths, 
     axes = tuple(0 if stack else None for stack in stacked)
     found = jax.vmap(contracted, in_axes=axes)(left, right) if any(stacked) else contracted(left, right)
     np.testing.assert_allclose(found, jnp.swapaxes(left, -1, -2) @ right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_stacked_layers_are_each_their_own_product_and_so_are_their_gradients(shared):
+    random = np.random.default_rng(0)
+    shapes = ((5, 3) if shared else (4, 5, 3), (4, 3, 2), (4, 2))
+    inputs, weight, bias = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes)
+    aim = jnp.asarray(random.normal(size=(4, 5, 2)), jnp.float32)
+
+    def loss(layer, *given):
+        return (jnp.tanh(jax.vmap(layer, in_axes=(None if shared else 0, 0, 0))(*given)) * aim).sum()
+
+    ways = (affine, lambda inputs, weight, bias: inputs @ weight + bias)
+    found, plain = (jax.value_and_grad(loss, argnums=(1, 2, 3))(way, inputs, weight, bias) for way in ways)
+    for mine, theirs in zip(*map(jax.tree.leaves, (found, plain)), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_softplus_and_its_slope_hold_for_numbers_of_every_size():
+    values = np.array([-200.0, -30.0, -5.0, -0.1, 0.0, 0.1, 5.0, 30.0, 200.0], np.float32)
+    exact = values.astype(np.float64)
+    np.testing.assert_allclose(softplus(jnp.asarray(values)), np.logaddexp(exact, 0.0), rtol=1e-6, atol=1e-7)
+    slope = jax.vmap(jax.grad(softplus))(jnp.asarray(values))
+    np.testing.assert_allclose(slope, 1 / (1 + np.exp(-exact)), rtol=1e-6, atol=1e-7)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -23,8 +26,9 @@ def plain_scan(lstm: LSTM, projected: jax.Array) -> jax.Array:
 @pytest.mark.parametrize("steps", [2, UNROLL, UNROLL + 1, PIECE, PIECE + 3])
 def test_stacked_scans_and_their_gradients_equal_plain_recursions(own, steps):
     stack = stacked([LSTM(3, 4, random=np.random.default_rng(seed)) for seed in (0, 5)])
-    inputs = jax.random.normal(jax.random.key(1), (steps, 2, 2, 3) if own else (steps, 2, 3))
-    direction = jax.random.normal(jax.random.key(2), (steps, 2, 2, 4))
+    inputs = jax.random.normal(jax.random.key(1), (steps, 2, 6, 3) if own else (steps, 6, 3))
+    direction = jax.random.normal(jax.random.key(2), (steps, 2, 6, 4))
+    sloping = 2
 
     def plainly(lstm: LSTM, inputs: jax.Array) -> jax.Array:
         one = eqx.filter_vmap(
@@ -32,14 +36,16 @@ def test_stacked_scans_and_their_gradients_equal_plain_recursions(own, steps):
             in_axes=(eqx.if_array(0), 1 if own else None),
             out_axes=1,
         )
-        return one(lstm, inputs)
+        given = jax.lax.stop_gradient(inputs[..., sloping:])
+        return one(lstm, jnp.concatenate([inputs[..., :sloping], given], axis=-1))
 
     def loss(scan, lstm: LSTM, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
         hidden = scan(lstm, inputs)
         return (hidden * direction).sum(), hidden
 
     slope = jax.jit(jax.grad(loss, argnums=(1, 2), has_aux=True), static_argnums=0)
-    results = slope(stacked_lstm_scan, stack, inputs), slope(plainly, stack, inputs)
-    for ours, plain in zip(*map(jax.tree.leaves, results), strict=True):
-        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-5)
+    ours = partial(stacked_lstm_scan, sloping=sloping)
+    results = slope(ours, stack, inputs), slope(plainly, stack, inputs)
+    for found, plain in zip(*map(jax.tree.leaves, results), strict=True):
+        np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-5)
     assert np.abs(results[0][0][0].recurrent.weight).min() > 0

@@ -248,7 +248,7 @@ def test_an_interruption_returns_the_best_model_so_far():
         seen.append(np.asarray(point.weight))
         return float(len(seen))  # worse every time
 
-    point, history = descend(validate=validate, progress=Watching(interrupt_at=50))
+    point, history = descend(validate=validate, progress=Watching(interrupt_at=40))
     assert history.interrupted
     assert (history.best_step, len(history.entries)) == (20, 2)
     np.testing.assert_array_equal(point.weight, seen[0])
@@ -287,7 +287,8 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_a_usable_model(monkeypat
 
 
 @pytest.mark.parametrize("interrupt_at", [20, 30, 40])
-def test_a_resumed_run_ends_where_the_uninterrupted_one_does_to_the_bit(tmp_path, interrupt_at):
+def test_a_resumed_run_ends_where_the_uninterrupted_one_does_to_the_bit(tmp_path, interrupt_at, monkeypatch):
+    monkeypatch.setattr(training, "PATIENCE", 0.0)  # a call for every ten steps
     whole, expected = descend()
     path = tmp_path / "checkpoint.safetensors"
     _, history = descend(checkpoint=path, progress=Watching(interrupt_at))
@@ -299,6 +300,16 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does_to_the_bit(tmp_path
     assert history.entries == expected.entries
     assert (history.best_step, history.best_score) == (expected.best_step, expected.best_score)
     assert not history.interrupted
+
+
+def test_how_many_steps_a_call_makes_changes_no_bit(monkeypatch):
+    watching = Watching()
+    quick, _ = descend(schedule=Schedule(steps=60, validate_every=60), progress=watching)
+    monkeypatch.setattr(training, "PATIENCE", 0.0)
+    slow_watching = Watching()
+    slow, _ = descend(schedule=Schedule(steps=60, validate_every=60), progress=slow_watching)
+    assert len(watching.reports) < len(slow_watching.reports) == 6
+    assert bits(quick) == bits(slow)
 
 
 def test_resuming_keeps_the_best_model_from_before_the_interruption(tmp_path):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from vlbm.backward import affine
+from vlbm.backward import affine, softplus
 from vlbm.devices import on_device
 from vlbm.distributions import Bernoulli, Normal
 from vlbm.normalising import FLOOR, normalised_layer
@@ -173,7 +173,7 @@ class GaussianHead(eqx.Module):
 
     def distribution(self, outputs: Float[Array, "*batch twice_outputs"]) -> Normal:
         mean, spread = jnp.split(outputs, 2, axis=-1)
-        return Normal(mean, jax.nn.softplus(spread) + self.floor)
+        return Normal(mean, softplus(spread) + self.floor)
 
 
 class BernoulliHead(eqx.Module):

@@ -62,9 +62,14 @@ def delayed(first: Float[Array, "batch size"], later: Float[Array, "steps batch 
 
 
 def stacked_lstm_scan(
-    lstm: LSTM, inputs: Float[Array, "steps batch inputs"] | Float[Array, "steps stack batch inputs"]
+    lstm: LSTM,
+    inputs: Float[Array, "steps batch inputs"] | Float[Array, "steps stack batch inputs"],
+    *,
+    sloping: int,
 ) -> Float[Array, "steps stack batch units"]:
     """Hidden states of stacked LSTMs that start from zero, from the inputs of all or of each, not projected.
+
+    Of the inputs so many have a slope, the first ones; the rest are given.
 
     What takes time beside the products is memory. So inputs are projected with the recursion, where the
     product is at hand anyway, and the weights' gradient is one product over the steps of a short window. The
@@ -74,11 +79,11 @@ def stacked_lstm_scan(
     parts = (lstm.recurrent.weight, lstm.inputs.weight, lstm.inputs.bias[:, None])
     weight = jnp.concatenate(parts, axis=1)
     if len(inputs) <= UNROLL:
-        return _unrolled(weight, inputs)
+        return _unrolled(sloping, weight, inputs)
     count = -(-len(inputs) // PIECE)
     missing = -len(inputs) % count
     filled = jnp.pad(inputs, ((0, missing), *((0, 0),) * (inputs.ndim - 1)))
-    return _looped(count, weight, filled)[: len(inputs)]
+    return _looped(count, sloping, weight, filled)[: len(inputs)]
 
 
 class _Step(NamedTuple):
@@ -140,15 +145,15 @@ def _retreat(
 
 
 def _transposed(
-    weight: Array,
-) -> tuple[Float[Array, "stack gates units"], Float[Array, "stack gates inputs"]]:
-    """What leads from the gates back to the hidden state, and to the inputs; nothing goes back to the ones.
+    weight: Array, sloping: int
+) -> tuple[Float[Array, "stack gates units"], Float[Array, "stack gates sloping"]]:
+    """What leads from the gates back to the hidden state, and to the inputs that have a slope.
 
     What reaches the inputs can wait until all steps are done: the recursion's products are narrower so.
     """
     units = weight.shape[-1] // 4
-    to_hidden, to_inputs = jnp.split(jnp.swapaxes(weight[:, :-1], 1, 2), [units], axis=-1)
-    return to_hidden, to_inputs
+    turned = jnp.swapaxes(weight, 1, 2)
+    return turned[..., :units], turned[..., units : units + sloping]
 
 
 def _zero(weight: Array, inputs: Array) -> LSTMState:
@@ -156,12 +161,14 @@ def _zero(weight: Array, inputs: Array) -> LSTMState:
     return LSTMState(zero, zero)
 
 
-@jax.custom_vjp
-def _unrolled(weight: Float[Array, "stack units+inputs+1 gates"], inputs: Array) -> Array:
-    return _unrolled_forward(weight, inputs)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _unrolled(sloping: int, weight: Float[Array, "stack units+inputs+1 gates"], inputs: Array) -> Array:
+    return _unrolled_forward(sloping, weight, inputs)[0]
 
 
-def _unrolled_forward(weight: Array, inputs: Array) -> tuple[Array, tuple[Array, Array, list[_Advanced]]]:
+def _unrolled_forward(
+    sloping: int, weight: Array, inputs: Array
+) -> tuple[Array, tuple[Array, Array, list[_Advanced]]]:
     state, steps = _zero(weight, inputs), []
     for now in inputs:
         # With a barrier steps were up to a few percent faster, hardly beyond the noise.
@@ -170,9 +177,11 @@ def _unrolled_forward(weight: Array, inputs: Array) -> tuple[Array, tuple[Array,
     return jnp.stack([step.state.hidden for step in steps]), (weight, inputs, steps)
 
 
-def _unrolled_backward(saved: tuple[Array, Array, list[_Advanced]], cotangent: Array) -> tuple[Array, Array]:
+def _unrolled_backward(
+    sloping: int, saved: tuple[Array, Array, list[_Advanced]], cotangent: Array
+) -> tuple[Array, Array]:
     weight, inputs, steps = saved
-    to_hidden, to_inputs = _transposed(weight)
+    to_hidden, to_inputs = _transposed(weight, sloping)
     carry = _zero(weight, inputs)
     reached: list[_Reached] = []
     for pulled, step in zip(cotangent[::-1], steps[::-1], strict=True):
@@ -188,9 +197,11 @@ def _unrolled_backward(saved: tuple[Array, Array, list[_Advanced]], cotangent: A
 _unrolled.defvjp(_unrolled_forward, _unrolled_backward)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _looped(count: int, weight: Float[Array, "stack units+inputs+1 gates"], inputs: Array) -> Array:
-    return _looped_forward(count, weight, inputs)[0]
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _looped(
+    count: int, sloping: int, weight: Float[Array, "stack units+inputs+1 gates"], inputs: Array
+) -> Array:
+    return _looped_forward(count, sloping, weight, inputs)[0]
 
 
 class _Loop(NamedTuple):
@@ -202,7 +213,7 @@ class _Loop(NamedTuple):
     steps: _Step  # stacked
 
 
-def _looped_forward(count: int, weight: Array, inputs: Array) -> tuple[Array, _Loop]:
+def _looped_forward(count: int, sloping: int, weight: Array, inputs: Array) -> tuple[Array, _Loop]:
     size, start = len(inputs) // count, _zero(weight, inputs)
     # Laid out as the product for the weights' gradient wants it.
     joined = jnp.zeros((count, weight.shape[0], size, inputs.shape[-2], weight.shape[1]))
@@ -219,10 +230,10 @@ def _looped_forward(count: int, weight: Array, inputs: Array) -> tuple[Array, _L
     return hidden, _Loop(weight, inputs, joined, steps)
 
 
-def _looped_backward(count: int, saved: _Loop, cotangent: Array) -> tuple[Array, Array]:
+def _looped_backward(count: int, sloping: int, saved: _Loop, cotangent: Array) -> tuple[Array, Array]:
     weight, inputs, joined, steps = saved
     size = len(inputs) // count
-    to_hidden, to_inputs = _transposed(weight)
+    to_hidden, to_inputs = _transposed(weight, sloping)
     # A product with ones on its diagonal turns the weights round for good, and the loop's are faster for it.
     to_hidden = to_hidden @ jnp.eye(to_hidden.shape[-1])
 
@@ -261,9 +272,11 @@ def _rows(stack: Float[Array, "stack steps batch size"]) -> Float[Array, "stack 
     return stack.reshape(len(stack), -1, stack.shape[-1])
 
 
-def _given_to(inputs: Array, reached: Float[Array, "stack rows inputs"]) -> Array:
+def _given_to(inputs: Array, reached: Float[Array, "stack rows sloping"]) -> Array:
     """What reached the inputs: those of all add up what they get from each."""
-    if inputs.ndim == reached.ndim:
-        return reached.sum(0).reshape(inputs.shape)
-    steps, stack, batch, size = inputs.shape
-    return jnp.moveaxis(reached.reshape(stack, steps, batch, size), 0, 1)
+    *outer, batch, size = inputs.shape
+    if len(outer) == 1:
+        whole = reached.sum(0).reshape(*outer, batch, -1)
+    else:
+        whole = jnp.moveaxis(reached.reshape(*outer[::-1], batch, -1), 0, 1)
+    return jnp.pad(whole, ((0, 0),) * (whole.ndim - 1) + ((0, size - whole.shape[-1]),))

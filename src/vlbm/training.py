@@ -27,7 +27,10 @@ from vlbm.workplaces import Workplace
 
 Model = TypeVar("Model")
 
-STRIDE = 10  # steps per compiled call
+# Steps per compiled call: the fewest, and the most where they are quick. A call claims its memory anew, which
+# takes as long as a third of a default step; progress and Ctrl-C come between calls.
+FEWEST, STRIDE = 10, 50
+PATIENCE = 3.0  # seconds a call may take if it makes more than the fewest steps
 AHEAD = 2**26  # bytes at most of what the steps of a call learn from, drawn before the first of them
 
 
@@ -168,16 +171,18 @@ def minimise(
             save_tree(checkpoint, saved, information=information)
 
     fixed: dict[Any, Any] = {}  # data and key on every device that had a turn
+    count = FEWEST
     began = time.monotonic() - history.seconds
     done = first
     with progress.task(total=schedule.steps, done=first) as report:
         try:
             while done < schedule.steps:
                 begin, validation = done, done - done % schedule.validate_every + schedule.validate_every
-                done = min(begin + STRIDE, validation, schedule.steps)
+                done = min(begin + count, validation, schedule.steps)
                 with place.turn() as where:
+                    started = time.monotonic()
                     if feed is not None:
-                        given = placed((feed.stretch(key, begin=begin, count=STRIDE), key), where)
+                        given = placed((feed.stretch(key, begin=begin, count=FEWEST), key), where)
                     elif where in fixed:
                         given = fixed[where]
                     else:
@@ -186,6 +191,9 @@ def minimise(
                     bounds = jax.device_put((np.int32(begin), np.int32(done)))
                     (model, optimiser_state), terms = advance((*given, *bounds), (model, optimiser_state))
                     values = {name: float(term) for name, term in terms.items()}
+                    if feed is None:
+                        pace = (time.monotonic() - started) / (done - begin)
+                        count = min(max(int(PATIENCE / pace), FEWEST), STRIDE)
                     _check_finite(values, done, schedule)
                     if done in (validation, schedule.steps):
                         values["validation"] = float(validate(gathered(model)))

@@ -201,7 +201,8 @@ def recur(
     """Stacked decoders' hidden states along a window, driven by the latents of one encoder or of each."""
     if latent.ndim > action.ndim:
         action = jnp.broadcast_to(action[:, None], (*latent.shape[:-1], action.shape[-1]))
-    return stacked_lstm_scan(decoder.lstm, jnp.concatenate([latent, action], axis=-1))
+    inputs = jnp.concatenate([latent, action], axis=-1)
+    return stacked_lstm_scan(decoder.lstm, inputs, sloping=latent.shape[-1])
 
 
 def replace_networks(decoder: Decoder, **networks: MLP | None) -> Decoder:
