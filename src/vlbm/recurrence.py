@@ -152,8 +152,8 @@ def _transposed(
     What reaches the inputs can wait until all steps are done: the recursion's products are narrower so.
     """
     units = weight.shape[-1] // 4
-    turned = jnp.swapaxes(weight, 1, 2)
-    return turned[..., :units], turned[..., units : units + sloping]
+    to_hidden, to_inputs = weight[:, :units], weight[:, units : units + sloping]
+    return jnp.swapaxes(to_hidden, 1, 2), jnp.swapaxes(to_inputs, 1, 2)
 
 
 def _zero(weight: Array, inputs: Array) -> LSTMState:

@@ -79,8 +79,9 @@ def _spread_forward(difference: Array) -> tuple[Array, tuple[Array, Array]]:
 def _spread_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array]:
     difference, mean = saved
     # Nothing flows through the mean. A quotient, not a product: the compiler computes it once for all uses.
+    # Of one divisor for many numbers it would make a product, so each has its own.
     divisor = jnp.where(cotangent == 0, jnp.inf, 0.25 * (difference.shape[-1] - 1) / cotangent)
-    return ((difference - mean) / divisor[..., None],)
+    return ((difference - mean) / (divisor[..., None] + 0.0 * difference),)
 
 
 _spread.defvjp(_spread_forward, _spread_backward)
