@@ -30,12 +30,11 @@ class Crowd(eqx.Module):
             shapes.setdefault((structure, *(np.shape(leaf) for leaf in leaves)), []).append(index)
         members = tuple(tuple(indices) for indices in shapes.values())
         groups = tuple(
-            jax.tree.map(
-                lambda *leaves: jax.device_put(np.stack(leaves)), *(policies[index] for index in indices)
-            )
+            jax.tree.map(lambda *leaves: np.stack(leaves), *(policies[index] for index in indices))
             for indices in members
         )
-        return cls(groups, members)
+        # All in one call: each takes its time.
+        return cls(jax.device_put(groups), members)
 
     def act(
         self, observation: Float[Array, "policies episodes obs"], *, actions: Actions, key: PRNGKeyArray
