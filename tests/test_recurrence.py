@@ -16,7 +16,7 @@ from vlbm.recurrence import PIECE, UNROLL, stacked_lstm_scan
 
 def plain_scan(lstm: LSTM, projected: jax.Array) -> jax.Array:
     def advance(state: LSTMState, projected: jax.Array) -> tuple[LSTMState, jax.Array]:
-        state = lstm.step(state, projected)
+        state = lstm.gated(state, projected + state.hidden @ lstm.recurrent.weight)
         return state, state.hidden
 
     return jax.lax.scan(advance, lstm.zero(projected.shape[1:-1]), projected)[1]

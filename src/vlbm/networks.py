@@ -198,8 +198,8 @@ class LSTMState(NamedTuple):
 class LSTM(eqx.Module):
     """A recurrent cell in two parts: what is known beforehand, and what depends on the recursion.
 
-    `project` takes the inputs of all steps at once, outside the scan; `step` adds what only the
-    recursion knows (the hidden state, and `feedback`: values sampled on the way).
+    `project` takes the inputs of all steps at once, outside a scan. What only the recursion knows (the hidden
+    state, and `feedback`: values sampled on the way) is multiplied by the recurrent weight.
     """
 
     inputs: Linear
@@ -221,12 +221,8 @@ class LSTM(eqx.Module):
     def project(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
         return self.inputs(inputs)
 
-    def step(self, state: LSTMState, projected: Array, *feedback: Array) -> LSTMState:
-        recurrent = jnp.concatenate([state.hidden, *feedback], axis=-1) if feedback else state.hidden
-        return self.gated(state, projected + recurrent @ self.recurrent.weight)
-
-    def at_once(self, state: LSTMState, *inputs: Array) -> LSTMState:
-        """A step whose inputs are not projected before: one product for all."""
+    def step(self, state: LSTMState, *inputs: Array) -> LSTMState:
+        """One step, with feedback if there is any, then inputs that are not projected before: one product."""
         weight = jnp.concatenate([self.recurrent.weight, self.inputs.weight])
         joined = jnp.concatenate([state.hidden, *inputs], axis=-1)
         return self.gated(state, joined @ weight + self.inputs.bias)

@@ -73,7 +73,7 @@ def run_by_hand(world: BranchingModel, start: jax.Array, actions: jax.Array, ind
     state, emissions = decoder.lstm.zero(start.shape[:1]), []
     for action in actions:
         inputs = jnp.concatenate([latent, world.action.apply(action)], axis=-1)
-        state = decoder.lstm.step(state, decoder.lstm.project(inputs))
+        state = decoder.lstm.step(state, inputs)
         latent = decoder.transition(decoder.alignment(state.hidden)).mean
         emissions.append(decoder.emit(latent))
     return emissions
@@ -160,7 +160,7 @@ def test_latents_of_a_branch_are_drawn_from_its_transition(world, start):
     for index in range(3):
         decoder = branch(world.decoder, index)
         inputs = jnp.concatenate([begun.latent[index, 0], world.action.apply(jnp.zeros(1))])
-        hidden = decoder.lstm.step(decoder.lstm.zero(()), decoder.lstm.project(inputs)).hidden
+        hidden = decoder.lstm.step(decoder.lstm.zero(()), inputs).hidden
         law = decoder.transition(decoder.alignment(hidden))
         deviation = (np.asarray(state.latent[index], np.float64) - law.mean) / np.asarray(law.scale)
         np.testing.assert_allclose(deviation.mean(0), 0.0, atol=0.05)

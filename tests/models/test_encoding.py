@@ -25,7 +25,7 @@ def episodes() -> Episodes:
 @eqx.filter_jit
 def read(encoder: Encoder, latent: jax.Array, state: tuple, inputs: jax.Array) -> tuple:
     """One step of the encoder at the mean."""
-    state = encoder.lstm.step(state, encoder.lstm.project(inputs), latent)
+    state = encoder.lstm.step(state, latent, inputs)
     return encoder.head(jax.nn.relu(encoder.dense(state.hidden))).mean, state
 
 

@@ -106,7 +106,7 @@ class BranchingModel(World):
         inputs = self.action_inputs(action)
 
         def advance(decoder: Decoder, latent: Array, lstm: LSTMState, noise: Array):
-            lstm = decoder.lstm.at_once(lstm, latent, inputs)
+            lstm = decoder.lstm.step(lstm, latent, inputs)
             latent = decoder.transition(decoder.alignment(lstm.hidden)).sample(noise)
             return latent, lstm, decoder.emit(latent)
 
