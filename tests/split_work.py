@@ -20,9 +20,11 @@ from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.estimators.worlds.presets import PRESETS
 from vlbm.policies.base import TracedPolicy
 from vlbm.rollout import rollout
+from vlbm.seating import Seating
 from vlbm.sources.packed import save_packed
 from walks import walks
 
+KEPT = [1, 3, 4, 6]  # episodes that go on alone, of each half two
 TRAINING = {"batch": 64, "steps": 8, "validate_every": 4, "models": 1}
 
 
@@ -67,7 +69,7 @@ def feed_forward(logs) -> dict[str, object]:
     run = unrolling.TracedRun(world, policies, start=start, episodes=8, horizon=3, actions="sample", key=key)
     sampled = run.advance(0, 3).action.tolist()
     used = len(run.observation.sharding.device_set)
-    run.keep(np.array([1]))
+    run.keep(Seating(np.array([1]), np.array([KEPT])))
     kept = run.advance(3, 4).action[:, 0].tolist()
     run = unrolling.TracedRun(world, policies, start=start, episodes=8, horizon=3, actions="sample", key=key)
     run.advance(0, 3)
@@ -76,7 +78,7 @@ def feed_forward(logs) -> dict[str, object]:
         "mapped": losses(mapped),
         "imagined": [episodes.observation.tolist() for episodes in imagined.values()],
         "sampled": sampled,
-        "kept": [run.advance(3, 4).action[:, 1].tolist(), kept],
+        "kept": [run.advance(3, 4).action[:, 1, KEPT].tolist(), kept],
         "several": [history.entries for history in several.histories],
         "used": used,
     }

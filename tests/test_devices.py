@@ -68,7 +68,7 @@ def test_mapped_data_give_the_losses_of_data_in_memory(both):
     assert both["mapped"] == both["ff"]
 
 
-def test_a_policy_that_goes_on_alone_acts_as_it_would_have_in_company(both):
+def test_episodes_that_go_on_alone_go_on_as_they_would_have_in_company(both):
     for together, alone in both["kept"]:
         np.testing.assert_allclose(alone, together, rtol=1e-5, atol=1e-6)
         assert np.std(together) > 0

@@ -14,7 +14,7 @@ import vlbm
 ROOMS = (
     ("version", "errors", "places"),
     ("cores", "devices"),
-    ("episodes",),
+    ("episodes", "seating"),
     ("selection",),
     ("storage", "progress", "compilation", "fingerprints"),
     ("tracing",),

@@ -12,11 +12,15 @@ import pytest
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
+from vlbm.estimators.worlds.ar import AutoRegressive
+from vlbm.estimators.worlds.ff import FeedForward
+from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.models.base import Imagination, Outcome, World
 from vlbm.policies import FunctionPolicy, Layer, MLPPolicy, Policy, TracedPolicy
 from vlbm.rollout import rollout
 from vlbm.scaling import Scaler
 from vlbm.unrolling import CHUNK, FEW, LONG_CHUNK
+from walks import walks
 
 A = np.array([[0.9, 0.2], [-0.1, 0.95]])
 B = np.array([[0.1], [0.3]])
@@ -330,6 +334,83 @@ def test_policies_that_have_ended_are_left_behind_and_nothing_changes(monkeypatc
     assert set(stretches[5:]) == {4, 2, 1}
     if outside:
         assert calls.count(0.0) == 10 * CHUNK > calls.count(1.0) > calls.count(3.0)
+
+
+def with_and_without_seats(monkeypatch, world: World, policies: dict[str, Policy], **options):
+    """The same roll-out where nothing is left behind and where everything is that can be."""
+    imagined = []
+    for worth in (10**9, 1):
+        monkeypatch.setattr("vlbm.rollout.WORTH", worth)
+        imagined.append(run(world, policies, horizon=4 * CHUNK, **options))
+    return imagined
+
+
+def check_same_but_rounding(plain: dict[str, Episodes], seated: dict[str, Episodes]) -> None:
+    for name, episodes in plain.items():
+        np.testing.assert_array_equal(seated[name].length, episodes.length)
+        np.testing.assert_array_equal(seated[name].terminated, episodes.terminated)
+        for part in ("observation", "action", "reward"):
+            np.testing.assert_allclose(
+                getattr(seated[name], part), getattr(episodes, part), rtol=1e-3, atol=1e-3
+            )
+
+
+@pytest.mark.parametrize("actions", ["mean", "sample"])
+@pytest.mark.parametrize("outside", [False, True])
+def test_single_episodes_that_have_ended_are_left_behind_and_nothing_changes(monkeypatch, outside, actions):
+    limit = 3 * CHUNK
+    # Of each policy one episode in six has far to go, each another one.
+    start = np.zeros((2 * FEW, 2), np.float32)
+    start[:, 0] = np.where(np.arange(len(start)) % 6 == 2, 0, limit - 20)
+    inside = {f"drifts {force}": Drift(jnp.array(force), jnp.array(0.3)) for force in (0.5, 1.0, 2.0)}
+
+    def called(policy: Drift) -> FunctionPolicy:
+        draw = jax.jit(lambda seen, key: policy.sample(seen, key=key))
+        return FunctionPolicy(
+            lambda seen: np.asarray(policy.mean(seen)), draw=lambda seen, *, key: np.asarray(draw(seen, key))
+        )
+
+    policies = {name: called(policy) if outside else policy for name, policy in inside.items()}
+    asked = []
+
+    def far(seen: np.ndarray) -> np.ndarray:
+        asked.append(len(seen) // CHUNK)
+        return seen[:, 0] > limit
+
+    world = make(WholeNumberWorld, ending=0.002)
+    plain, seated = with_and_without_seats(
+        monkeypatch, world, policies, start=start, termination=far, actions=actions
+    )
+    check_same_but_rounding(plain, seated)
+    rows = len(policies) * len(start)
+    assert asked[:4] == [rows] * 4
+    assert asked[4] == rows >= 4 * asked[-1] > 0
+    lengths = plain["drifts 0.5"].length
+    assert lengths.min() < CHUNK < lengths.max()
+
+
+SMALL = {
+    "vlbm": VLBM(branches=2, latents=3, units=6, head_units=(6,), sampling="all", reencode_every=7),
+    "ff": FeedForward(units=(6,), members=3, sampling="all", ensemble="step"),
+    "ar": AutoRegressive(units=(6,), members=2, sampling="all"),
+}
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_in_a_learnt_world_every_episode_keeps_its_own_luck(monkeypatch, method):
+    logs = walks(8, 40)
+    world = SMALL[method].make_world(logs, key=jax.random.key(0))
+    policies = {"a": mlp((5,), seed=0), "b": mlp((5,), seed=1), "c": mlp((5,), seed=2)}
+    options = {"start": np.tile(logs.initial_observations(), (3, 1)), "actions": "sample"}
+    free = run(world, policies, horizon=CHUNK, **options)
+    reached = [part.observation[:, 0].reshape(24, -1).max(axis=1) for part in free.values()]
+    limit = np.quantile(np.stack(reached), 0.2)  # four of five get there at once
+    plain, seated = with_and_without_seats(
+        monkeypatch, world, policies, termination=lambda seen: seen[:, 0] >= limit, **options
+    )
+    check_same_but_rounding(plain, seated)
+    assert max(part.length.max() for part in plain.values()) > CHUNK
+    assert np.std([part.reward.mean() for part in plain.values()]) > 0
 
 
 # What leaves the numbers

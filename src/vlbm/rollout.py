@@ -16,7 +16,7 @@ from vlbm.policies.crowd import Actions
 from vlbm.progress import Progress, silent
 from vlbm.unrolling import HostRun, Trace, TracedRun
 
-# Imagined steps that must be saved for policies to be left behind: programs of another shape are compiled.
+# Imagined steps that must be saved for episodes to be left behind: programs of another shape are compiled.
 WORTH = 1_000_000
 
 # Says of many raw observations which of them end an episode.
@@ -39,8 +39,8 @@ def rollout(
 
     `start` holds one initial observation per episode; None lets the world imagine its own. Policies
     written in JAX run inside the compiled loop; others are called once a step with the whole batch.
-    `termination` ends episodes by a rule the user knows, beside the learnt one. Policies whose episodes
-    have all ended are left behind when they are at least half of those under way.
+    `termination` ends episodes by a rule the user knows, beside the learnt one. Episodes that have ended are
+    left behind when that halves what is under way.
     """
     keep_programs()
     traced = {name: policy for name, policy in policies.items() if isinstance(policy, TracedPolicy)}
@@ -50,26 +50,25 @@ def rollout(
         if not group:
             continue
         run = unroll(world, group, start=start, episodes=episodes, horizon=horizon, actions=actions, key=key)
-        traces, ended, under_way = [], np.zeros((len(group), episodes), bool), np.arange(len(group))
+        traces, ended = [], np.zeros((len(group), episodes), bool)
         with progress.task(total=horizon) as report:
             for begin in range(0, horizon, run.chunk):
                 steps = min(run.chunk, horizon - begin)
                 trace = run.advance(begin, steps)
                 if termination is not None:
                     trace = trace._replace(ended=trace.ended | verdict(termination, trace.observation))
-                if len(under_way) < len(group):
-                    trace = trace.among(len(group), under_way)
+                if run.seats is not None:
+                    trace = trace.among(len(group), episodes, run.seating)
                 _check_finite(group, trace, ended, begin)
                 traces.append(trace)
                 ended |= trace.ended.any(axis=0)
                 report(begin + steps, None)
-                finished = ended[under_way].all(axis=1)
-                if finished.all():
+                if ended.all():
                     break
-                saved = finished.sum() * episodes * (horizon - begin - steps)
-                if 2 * finished.sum() >= len(under_way) and saved >= WORTH:
-                    run.keep(np.flatnonzero(~finished))
-                    under_way = under_way[~finished]
+                chosen = run.seating.remaining(ended, lots=run.lots)
+                now, after = run.seating.episode.size, chosen.episode.size
+                if 2 * after <= now and (now - after) * (horizon - begin - steps) >= WORTH:
+                    run.keep(chosen)
         whole = Trace(*(np.concatenate(parts) for parts in zip(*traces, strict=True)))
         imagined.update(_as_episodes(group, run.first, whole, world.choices))
     return {name: imagined[name] for name in policies}

@@ -18,6 +18,7 @@ from vlbm.models.base import World
 from vlbm.policies.base import Policy, TracedPolicy
 from vlbm.policies.checks import check_actions
 from vlbm.policies.crowd import Actions, Crowd
+from vlbm.seating import Seating
 
 CHUNK = 50  # steps per compiled call: progress, early stopping and Ctrl-C happen in between
 LONG_CHUNK = 1000  # where there are so few episodes that calling takes longer than stepping
@@ -34,11 +35,11 @@ class Trace(NamedTuple):
     reward: Float[Any, "steps policies episodes"]
     ended: Bool[Any, "steps policies episodes"]
 
-    def among(self, policies: int, places: Int[np.ndarray, " some"]) -> Trace:
-        """This as part of what all policies leave behind; zeros stand for the others."""
-        whole = [np.zeros((len(part), policies, *part.shape[2:]), part.dtype) for part in self]
+    def among(self, policies: int, episodes: int, seating: Seating) -> Trace:
+        """This as part of what all episodes leave behind; zeros stand for the others."""
+        whole = [np.zeros((len(part), policies, episodes, *part.shape[3:]), part.dtype) for part in self]
         for part, own in zip(whole, self, strict=True):
-            part[:, places] = own
+            part[:, seating.rows, seating.episode] = own
         return Trace(*whole)
 
 
@@ -46,8 +47,15 @@ class Chance(NamedTuple):
     """All that is random in a step, but for what policies draw themselves."""
 
     action: PRNGKeyArray
-    world: Any
-    ending: Float[Array, " episodes"]
+    world: Any  # episodes come first, but for worlds that only need a key
+    ending: Float[Array, "*policies episodes"]
+
+    def seated(self, seats: Int[Array, "policies seats"] | None) -> Chance:
+        """What episodes meet where every policy has others; by default all policies have all of them."""
+        if seats is None:
+            return self
+        taken = jax.tree.map(lambda leaf: leaf[seats] if leaf.ndim else leaf, (self.world, self.ending))
+        return Chance(self.action, *taken)
 
 
 class Run(ABC):
@@ -64,7 +72,9 @@ class Run(ABC):
         actions: Actions,
         key: PRNGKeyArray,
     ):
-        self.policies, self.actions = policies, actions
+        self.policies, self.actions, self.episodes = policies, actions, episodes
+        self.seating = Seating.everyone(len(policies), episodes)
+        self.seats: Int[Array, "*lots policies seats"] | None = None  # numbers of episodes; None for all
         few = len(policies) * episodes <= FEW
         self.chunk = min(LONG_CHUNK if few else CHUNK, -(-horizon // CHUNK) * CHUNK)
         self.lots = self._lots(episodes)
@@ -82,9 +92,18 @@ class Run(ABC):
     def advance(self, begin: int, steps: int) -> Trace:
         """The next steps, of which `begin` is the first."""
 
+    def keep(self, chosen: Seating) -> None:
+        """Go on with some of the episodes alone; what they meet stays as it would have been."""
+        names = list(self.policies)
+        self.policies = {names[place]: self.policies[names[place]] for place in chosen.policy}
+        seats = self.seating.episode.shape[1] // self.lots
+        self.seating = self.seating.among(chosen)
+        self.seats = jnp.asarray(self.seating.in_lots(self.lots, self.episodes // self.lots))
+        self._take(jnp.asarray(chosen.policy), jnp.asarray(chosen.in_lots(self.lots, seats)))
+
     @abstractmethod
-    def keep(self, places: Int[np.ndarray, " kept"]) -> None:
-        """Go on with some of the policies alone; what they meet stays as it would have been."""
+    def _take(self, policies: Int[Array, " some"], seats: Int[Array, "lots some seats"]) -> None:
+        """Leave what belongs to others behind."""
 
 
 class TracedRun(Run):
@@ -93,10 +112,9 @@ class TracedRun(Run):
     def _lots(self, episodes: int) -> int:
         return parts_for(episodes, smallest=-(-SMALLEST_LOT // len(self.policies)))
 
-    def keep(self, places: Int[np.ndarray, " kept"]) -> None:
-        self.policies = _some(self.policies, places)
-        fixed = (self.world, placed(jnp.asarray(places), over_devices(self.lots)))
-        self.state, self.observation = _kept(fixed, (self.state, self.observation), self.lots)
+    def _take(self, policies: Int[Array, " some"], seats: Int[Array, "lots some seats"]) -> None:
+        fixed = (self.world, placed(policies, over_devices(self.lots)))
+        self.state, self.observation = _kept(fixed, (self.state, self.observation, seats), self.lots)
         self.__dict__.pop("_crowd", None)
 
     @cached_property
@@ -109,7 +127,12 @@ class TracedRun(Run):
         time = jnp.asarray(begin)
         fixed = (self.world, self._crowd, time, self.key)
         self.state, self.observation, trace = _compiled_stretch(
-            fixed, (self.state, self.observation), steps=self.chunk, actions=self.actions, lots=self.lots
+            fixed,
+            (self.state, self.observation, self.seats),
+            episodes=self.episodes // self.lots,
+            steps=self.chunk,
+            actions=self.actions,
+            lots=self.lots,
         )
         return Trace(*(_joined(part, axis=2)[:steps] for part in trace))
 
@@ -128,12 +151,20 @@ class HostRun(Run):
             action_key, _, _ = _keys(self.key, jnp.asarray(time))
             action = np.stack(
                 [
-                    self._act(name, policy, part, action_key)
-                    for (name, policy), part in zip(self.policies.items(), seen, strict=True)
+                    self._act(name, policy, part, numbers, action_key)
+                    for (name, policy), part, numbers in zip(
+                        self.policies.items(), seen, self.seating.episode, strict=True
+                    )
                 ]
             )
             self.state, outcome, ended = _compiled_step(
-                self.world, self.state, jnp.asarray(action), jnp.asarray(time), self.key
+                self.world,
+                self.state,
+                jnp.asarray(action),
+                jnp.asarray(time),
+                self.key,
+                None if self.seats is None else self.seats[0],
+                self.episodes,
             )
             self.observation = outcome.observation
             taken.append(
@@ -141,15 +172,25 @@ class HostRun(Run):
             )
         return Trace(*(np.stack(parts) for parts in zip(*taken, strict=True)))
 
-    def keep(self, places: Int[np.ndarray, " kept"]) -> None:
-        self.policies = _some(self.policies, places)
-        self.state = self.world.kept(self.state, jnp.asarray(places))
-        self.observation = self.observation[jnp.asarray(places)]
+    def _take(self, policies: Int[Array, " some"], seats: Int[Array, "lots some seats"]) -> None:
+        self.state = self.world.kept(self.state, policies, seats[0])
+        self.observation = self.observation[policies[:, None], seats[0]]
 
-    def _act(self, name: str, policy: Policy, seen: np.ndarray, key: PRNGKeyArray) -> np.ndarray:
+    def _act(
+        self, name: str, policy: Policy, seen: np.ndarray, numbers: np.ndarray, key: PRNGKeyArray
+    ) -> np.ndarray:
+        if self.actions == "mean":
+            action = policy.mean(seen)
+        elif self.seats is None:
+            action = policy.sample(seen, key=key)
+        else:
+            # What is drawn for an episode depends on its number among all.
+            whole = np.zeros((self.episodes, seen.shape[1]), seen.dtype)
+            whole[numbers] = seen
+            action = np.asarray(policy.sample(whole, key=key))[numbers]
         return check_actions(
             name,
-            policy.mean(seen) if self.actions == "mean" else policy.sample(seen, key=key),
+            action,
             batch=len(seen),
             action_size=self.world.action.mean.shape[0],
             discrete=self.world.choices is not None,
@@ -176,11 +217,11 @@ def _begin(
 
 @eqx.filter_jit
 def _kept(
-    fixed: tuple[World, Int[Array, " kept"]], states: tuple[Any, Array], lots: int
+    fixed: tuple[World, Int[Array, " some"]], states: tuple[Any, Array, Array], lots: int
 ) -> tuple[Any, Array]:
-    def keep(fixed: tuple[World, Array], lot: tuple[Any, Array]) -> tuple[Any, Array]:
-        (world, places), (state, observation) = fixed, lot
-        return world.kept(state, places), observation[places]
+    def keep(fixed: tuple[World, Array], lot: tuple[Any, Array, Array]) -> tuple[Any, Array]:
+        (world, policies), (state, observation, seats) = fixed, lot
+        return world.kept(state, policies, seats), observation[policies[:, None], seats]
 
     return in_lots(keep, lots)(fixed, states)
 
@@ -188,36 +229,61 @@ def _kept(
 @eqx.filter_jit
 def _compiled_stretch(
     fixed: tuple[World, Crowd, Int[Array, ""], PRNGKeyArray],
-    states: tuple[Any, Float[Array, "lots policies episodes obs"]],
+    states: tuple[Any, Float[Array, "lots policies seats obs"], Int[Array, "lots policies seats"] | None],
     *,
+    episodes: int,
     steps: int,
     actions: Actions,
     lots: int,
 ) -> tuple[Any, Array, Trace]:
-    def stretch(fixed: tuple[World, Crowd, Array, PRNGKeyArray], lot: tuple[Any, Array]):
+    def stretch(fixed: tuple[World, Crowd, Array, PRNGKeyArray], lot: tuple[Any, Array, Array | None]):
         world, crowd, begin, key = fixed
+        state, observation, seats = lot
         own_key = lot_key(key)
-
-        episodes = lot[1].shape[1]
 
         def advance(carry: tuple[Any, Array], chance: Chance):
             state, observation = carry
-            action = crowd.act(observation, actions=actions, key=chance.action)
+            action = _acted(crowd, observation, seats, episodes, actions, chance.action)
+            chance = chance.seated(seats)
             state, outcome = world.step(state, action, luck=chance.world)
             ended = chance.ending < outcome.ending
             return (state, outcome.observation), Trace(action, outcome.observation, outcome.reward, ended)
 
         # What is random is drawn for all steps before the first: within the loop it would be most of a step.
         chances = jax.vmap(lambda time: _chance(world, episodes, own_key, time))(begin + jnp.arange(steps))
-        (state, observation), trace = jax.lax.scan(advance, lot, chances)
+        (state, observation), trace = jax.lax.scan(advance, (state, observation), chances)
         return state, observation, trace
 
     return in_lots(stretch, lots)(fixed, states)
 
 
+def _acted(
+    crowd: Crowd,
+    observation: Float[Array, "policies seats obs"],
+    seats: Int[Array, "policies seats"] | None,
+    episodes: int,
+    actions: Actions,
+    key: PRNGKeyArray,
+) -> Shaped[Array, "policies seats *act"]:
+    if seats is None or actions == "mean":
+        return crowd.act(observation, actions=actions, key=key)
+    # What is drawn for an episode depends on its number among all.
+    places = (jnp.arange(len(seats))[:, None], seats)
+    whole = jnp.zeros((len(seats), episodes, observation.shape[-1])).at[places].set(observation)
+    return crowd.act(whole, actions=actions, key=key)[places]
+
+
 @eqx.filter_jit
-def _compiled_step(world: World, state: Any, action: Array, time: Array, key: PRNGKeyArray):
-    chance = _chance(world, action.shape[1], key, time)
+def _compiled_step(
+    world: World,
+    state: Any,
+    action: Array,
+    time: Array,
+    key: PRNGKeyArray,
+    seats: Int[Array, "policies seats"] | None,
+    episodes: int,
+):
+    chance = _chance(world, episodes, key, time).seated(seats)
     state, outcome = world.step(state, action, luck=chance.world)
     return state, outcome, chance.ending < outcome.ending
 
@@ -232,11 +298,6 @@ def _chance(world: World, episodes: int, key: PRNGKeyArray, time: Array) -> Chan
 def _keys(key: PRNGKeyArray, time: Array) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
     action_key, world_key, ending_key = jax.random.split(jax.random.fold_in(key, time), 3)
     return action_key, world_key, ending_key
-
-
-def _some(policies: Mapping[str, Policy], places: Int[np.ndarray, " some"]) -> Mapping[str, Policy]:
-    names = list(policies)
-    return {names[place]: policies[names[place]] for place in places}
 
 
 def _in_lots(start: Float[np.ndarray, "episodes obs"], lots: int) -> Float[Array, "lots episodes obs"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -194,12 +193,14 @@ def test_luck_is_shared_by_policies_and_not_by_episodes(world, start, actions):
 # Branches that weigh nothing
 
 
-def test_a_state_of_some_policies_is_theirs_alone(world, start):
+def test_a_state_of_some_episodes_is_theirs_alone(world, start):
     batch = jnp.stack([start, 2 * start, 3 * start])
     whole = world.begin(batch, key=jax.random.key(0))
-    some = world.kept(whole, jnp.array([2, 0]))
-    expected = world.begin(batch[jnp.array([2, 0])], key=jax.random.key(0))
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), some, expected)
+    some = world.kept(whole, jnp.array([2, 0]), jnp.array([[3, 1], [0, 1]]))
+    for place, (policy, episodes) in enumerate(((2, [3, 1]), (0, [0, 1]))):
+        for own, of_all in zip((some.latent, *some.lstm), (whole.latent, *whole.lstm), strict=True):
+            np.testing.assert_array_equal(own[:, place], of_all[:, policy, np.array(episodes)])
+        np.testing.assert_array_equal(some.age[place], whole.age[policy, np.array(episodes)])
 
 
 def test_branches_that_weigh_nothing_are_dropped_and_nothing_changes(world, start, actions):

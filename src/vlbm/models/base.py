@@ -63,16 +63,22 @@ class World(eqx.Module):
         """A state, and the observation it shows, imagined from nothing."""
 
     def luck(self, count: int, *, key: PRNGKeyArray) -> Any:
-        """All that is random in a step of so many episodes; for many steps at once it is drawn faster."""
+        """All that is random in a step of so many episodes, which come first in every array.
+
+        For many steps at once it is drawn faster. A world that draws by itself only needs a key.
+        """
         return key
 
     @abstractmethod
     def step(self, state: Any, action: Array, *, luck: Any) -> tuple[Any, Outcome]:
-        """One step of the imagined system, given what `luck` drew for it."""
+        """One step of the imagined system, given what `luck` drew for it.
 
-    def kept(self, state: Any, keep: Int[Array, " kept"]) -> Any:
-        """The state of some of the policies, where the batch is (policies, episodes)."""
-        return jax.tree.map(lambda leaf: leaf[keep], state)
+        The luck is that of the batch's last axis, or there is some for every element of the batch.
+        """
+
+    def kept(self, state: Any, policies: Int[Array, " some"], seats: Int[Array, "some seats"]) -> Any:
+        """The state of some policies' episodes, of each its own, where the batch is (policies, episodes)."""
+        return jax.tree.map(lambda leaf: leaf[policies[:, None], seats], state)
 
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
         """Latents of logged observations; only latent models have any."""

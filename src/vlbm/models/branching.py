@@ -33,10 +33,10 @@ class BranchState(NamedTuple):
 class Luck(NamedTuple):
     """Standard normal numbers for a step."""
 
-    latent: Float[Array, "branch episodes latent"]
-    first: Float[Array, "episodes latent"]  # for a latent that is read off an observation
-    observation: Float[Array, "episodes obs"]
-    reward: Float[Array, "episodes 1"]
+    latent: Float[Array, "*batch branch latent"]
+    first: Float[Array, "*batch latent"]  # for a latent that is read off an observation
+    observation: Float[Array, "*batch obs"]
+    reward: Float[Array, "*batch 1"]
 
 
 class BranchingModel(World):
@@ -100,7 +100,7 @@ class BranchingModel(World):
         noise = jnp.split(self._noise(key, (count, sum(parts))), np.cumsum(parts)[:-1].tolist(), axis=-1)
         if self.imagination.sampling == "latents":
             noise[2:] = [jnp.zeros_like(part) for part in noise[2:]]
-        return Luck(jnp.moveaxis(noise[0].reshape(count, self.branches, self.latents), 1, 0), *noise[1:])
+        return Luck(noise[0].reshape(count, self.branches, self.latents), *noise[1:])
 
     def step(self, state: BranchState, action: Array, *, luck: Luck) -> tuple[BranchState, Outcome]:
         inputs = self.action_inputs(action)
@@ -110,7 +110,8 @@ class BranchingModel(World):
             latent = decoder.transition(decoder.alignment(lstm.hidden)).sample(noise)
             return latent, lstm, decoder.emit(latent)
 
-        latent, lstm, emission = eqx.filter_vmap(advance)(self.decoder, state.latent, state.lstm, luck.latent)
+        noise = jnp.moveaxis(luck.latent, -2, 0)
+        latent, lstm, emission = eqx.filter_vmap(advance)(self.decoder, state.latent, state.lstm, noise)
         mixed = emission.mixed(self.weight)
         observation = self._clip(self.observation, mixed.observation, luck.observation)
         reward = self._clip(
@@ -126,10 +127,13 @@ class BranchingModel(World):
             self.observation.invert(observation), self.reward.invert(reward)[..., 0], ending
         )
 
-    def kept(self, state: BranchState, keep: Int[Array, " kept"]) -> BranchState:
+    def kept(
+        self, state: BranchState, policies: Int[Array, " some"], seats: Int[Array, "some seats"]
+    ) -> BranchState:
         # Branches come before policies.
-        latent, lstm = jax.tree.map(lambda leaf: leaf[:, keep], (state.latent, state.lstm))
-        return BranchState(latent, lstm, state.age[keep])
+        rows = policies[:, None]
+        latent, lstm = jax.tree.map(lambda leaf: leaf[:, rows, seats], (state.latent, state.lstm))
+        return BranchState(latent, lstm, state.age[rows, seats])
 
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
         """The latent of every observation, row for row as `episodes.observation`."""

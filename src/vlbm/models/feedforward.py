@@ -116,7 +116,7 @@ class FeedForwardModel(TransitionModel):
                 member = drawn
             chosen = picked(emission, jnp.broadcast_to(member, before.shape[:-1]))
         after, reward = self.moved(
-            before, chosen.observation.sample(noise[:, :-1]), chosen.reward.sample(noise[:, -1])
+            before, chosen.observation.sample(noise[..., :-1]), chosen.reward.sample(noise[..., -1])
         )
         ending = None if chosen.ending is None else chosen.ending.probability
         return EnsembleState(after, state.member), self.outcome(after, reward, ending)
