@@ -78,14 +78,7 @@ def over_devices(parts: int) -> Sharding | None:
 
 def placed(tree: Any, where: Sharding | None) -> Any:
     """Every array there, so that no call has to bring it; None leaves them where they are."""
-    if where is None:
-        return tree
-    leaves, structure = jax.tree.flatten(tree)
-    arrays = [index for index, leaf in enumerate(leaves) if isinstance(leaf, ARRAYS)]
-    # All in one call: each takes its time.
-    for index, moved in zip(arrays, jax.device_put([leaves[index] for index in arrays], where), strict=True):
-        leaves[index] = moved
-    return jax.tree.unflatten(structure, leaves)
+    return tree if where is None else _put(tree, lambda leaf: leaf, where)
 
 
 def gathered(tree: Any) -> Any:
@@ -100,9 +93,7 @@ def gathered(tree: Any) -> Any:
 
 def released(tree: Any) -> Any:
     """Every array bound to no device: it can be used together with any other."""
-    return jax.tree.map(
-        lambda leaf: jax.device_put(np.asarray(leaf)) if isinstance(leaf, jax.Array) else leaf, tree
-    )
+    return _put(tree, np.asarray)
 
 
 def on_device(values: np.ndarray) -> Array:
@@ -112,9 +103,17 @@ def on_device(values: np.ndarray) -> Array:
 
 def selected(tree: Any, keep: Int[np.ndarray, " kept"]) -> Any:
     """Some places of every array's leading axis, chosen on the host: a compiled gather costs more."""
-    return jax.tree.map(
-        lambda leaf: jax.device_put(np.asarray(leaf)[keep]) if isinstance(leaf, ARRAYS) else leaf, tree
-    )
+    return _put(tree, lambda leaf: np.asarray(leaf)[keep])
+
+
+def _put(tree: Any, change: Callable[[Any], Any], where: Sharding | None = None) -> Any:
+    """The tree with every array changed and put there, all in one call: each takes its time."""
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [index for index, leaf in enumerate(leaves) if isinstance(leaf, ARRAYS)]
+    changed = jax.device_put([change(leaves[index]) for index in arrays], where)
+    for index, array in zip(arrays, changed, strict=True):
+        leaves[index] = array
+    return jax.tree.unflatten(structure, leaves)
 
 
 def share(tree: Any, *, axis: int) -> Any:

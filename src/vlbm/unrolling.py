@@ -120,7 +120,7 @@ class TracedRun(Run):
     @cached_property
     def _crowd(self) -> Crowd:
         traced = [policy for policy in self.policies.values() if isinstance(policy, TracedPolicy)]
-        return placed(Crowd.of(traced), over_devices(self.lots))
+        return Crowd.of(traced, over_devices(self.lots))
 
     def advance(self, begin: int, steps: int) -> Trace:
         # Always a whole chunk, so that there is one program; what is beyond the horizon is cut off.

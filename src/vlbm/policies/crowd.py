@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Sharding
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from vlbm.policies.base import TracedPolicy
@@ -23,18 +24,18 @@ class Crowd(eqx.Module):
     members: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
     @classmethod
-    def of(cls, policies: Sequence[TracedPolicy]) -> Crowd:
+    def of(cls, policies: Sequence[TracedPolicy], where: Sharding | None = None) -> Crowd:
         shapes: dict[Any, list[int]] = {}
         for index, policy in enumerate(policies):
             leaves, structure = jax.tree.flatten(policy)
             shapes.setdefault((structure, *(np.shape(leaf) for leaf in leaves)), []).append(index)
         members = tuple(tuple(indices) for indices in shapes.values())
         groups = tuple(
-            jax.tree.map(lambda *leaves: np.stack(leaves), *(policies[index] for index in indices))
+            jax.tree.map(lambda *leaves: np.stack(leaves), *(policies[index] for index in indices)).ready()
             for indices in members
         )
         # All in one call: each takes its time.
-        return cls(jax.device_put(groups), members)
+        return cls(jax.device_put(groups, where), members)
 
     def act(
         self, observation: Float[Array, "policies episodes obs"], *, actions: Actions, key: PRNGKeyArray

@@ -36,6 +36,19 @@ class Layer(eqx.Module):
     def __call__(self, inputs: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
         return inputs @ self.weight.T + self.bias
 
+    def turned(self) -> TurnedLayer:
+        return TurnedLayer(np.swapaxes(self.weight, -1, -2), self.bias)
+
+
+class TurnedLayer(eqx.Module):
+    """The same with its weight turned round: few rows go through it half as fast again."""
+
+    weight: Float[Array, "in out"]
+    bias: Float[Array, " out"]
+
+    def __call__(self, inputs: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
+        return inputs @ self.weight + self.bias
+
 
 class MLPPolicy(TracedPolicy):
     """Hidden layers, a head, and for random vectors a second head with the logarithm of their spread.
@@ -50,9 +63,9 @@ class MLPPolicy(TracedPolicy):
     infinite bound), so all policies with the same layers stack into one, whatever their settings.
     """
 
-    hidden: tuple[Layer, ...]
-    head: Layer
-    log_std_head: Layer | None
+    hidden: tuple[Layer | TurnedLayer, ...]
+    head: Layer | TurnedLayer
+    log_std_head: Layer | TurnedLayer | None
     action_scale: Float[Array, " act"]
     action_offset: Float[Array, " act"]
     action_low: Float[Array, " act"]
@@ -115,6 +128,15 @@ class MLPPolicy(TracedPolicy):
     @property
     def has_log_prob(self) -> bool:
         return self.discrete or self.log_std_head is not None
+
+    def ready(self) -> MLPPolicy:
+        layers = (*self.hidden, self.head, *([] if self.log_std_head is None else [self.log_std_head]))
+        return eqx.tree_at(
+            lambda policy: [part for part in (*policy.hidden, policy.head, policy.log_std_head) if part],
+            self,
+            [layer.turned() for layer in layers],
+            is_leaf=lambda node: isinstance(node, Layer),
+        )
 
     def mean(self, observation: Float[Array, "batch obs"]) -> Shaped[Array, " batch *act"]:
         output, _ = self._heads(observation)
