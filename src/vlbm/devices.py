@@ -138,5 +138,13 @@ def everywhere(tree: Any) -> Any:
     return restore(jax.lax.psum(flat, AXIS))
 
 
+def of_each(tree: Any) -> Any:
+    """What every device has, stacked; they meet once for all of it, as in `everywhere`."""
+    if _parts.get() == 1:
+        return jax.tree.map(lambda leaf: leaf[None], tree)
+    flat, restore = ravel_pytree(tree)
+    return jax.vmap(restore)(jax.lax.all_gather(flat, AXIS))
+
+
 def _mesh(parts: int) -> Mesh:
     return Mesh(np.array(jax.local_devices()[:parts]), (AXIS,))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vlbm.backward import affine, contracted, summed, weighed
-from vlbm.devices import everywhere
+from vlbm.devices import everywhere, of_each
 
 FLOOR = 1e-3  # what is added to variances
 NARROW = 4  # times as many outputs as inputs, at least
@@ -46,8 +46,12 @@ def normalised(
 
 
 def _forward(rows: Array, counts: Array, gain: Array, shift: Array) -> tuple[Any, Any]:
-    total, mean = _mean(rows, counts)
-    variance = everywhere(weighed(counts, (rows - mean) ** 2)) / total
+    count, own_mean = _mean(rows, counts)
+    spread = weighed(counts, (rows - own_mean) ** 2)
+    # One meeting for both moments: what devices spread around their own means is put together afterwards.
+    count, own_mean, spread = of_each((count, own_mean, spread))
+    total, mean, apart = _together(count, own_mean)
+    variance = (spread + count[:, None] * apart**2).sum(0) / total
     rate = jax.lax.rsqrt(variance + FLOOR)
     outputs = (rows - mean) * (rate * gain) + shift
     return (outputs, mean, variance), (rows, counts, gain, mean, rate, total)
@@ -82,10 +86,16 @@ def _normalised_by_inputs(
 def _forward_by_inputs(
     rows: Array, weight: Array, counts: Array, gain: Array, shift: Array
 ) -> tuple[Any, Any]:
-    total, mean = _mean(rows, counts)
-    centred = rows - mean
-    own = contracted(centred * counts[:, None], centred)  # C times the total, of this device
-    variance = jnp.maximum(((everywhere(own) / total) @ weight * weight).sum(0), 0.0)
+    count, own_mean = _mean(rows, counts)
+    centred = rows - own_mean
+    product = contracted(centred * counts[:, None], centred)
+    counted, means, products = of_each((count, own_mean, product))
+    total, mean, apart = _together(counted, means)
+    covariance = (products.sum(0) + (counted[:, None] * apart).T @ apart) / total
+    variance = jnp.maximum((covariance @ weight * weight).sum(0), 0.0)
+    # What is this device's, around the mean of all.
+    centred, away = rows - mean, own_mean - mean
+    own = product + count * away[:, None] * away
     rate = jax.lax.rsqrt(variance + FLOOR)
     outputs = centred @ (weight * (rate * gain)) + shift
     return (outputs, mean @ weight, variance), (centred, own, weight, counts, gain, rate, total)
@@ -110,7 +120,15 @@ _normalised_by_inputs.defvjp(_forward_by_inputs, _backward_by_inputs)
 
 
 def _mean(rows: Array, counts: Array) -> tuple[Array, Array]:
-    """How many rows count, at least one, and their mean."""
-    total, mean = everywhere((counts.sum(), weighed(counts, rows)))
-    total = jnp.maximum(total, 1.0)
-    return total, mean / total
+    """How many of this device's rows count, and their mean."""
+    count = counts.sum()
+    return count, weighed(counts, rows) / jnp.maximum(count, 1.0)
+
+
+def _together(
+    count: Float[Array, " devices"], mean: Float[Array, "devices size"]
+) -> tuple[Array, Array, Float[Array, "devices size"]]:
+    """How many rows count, at least one, their mean, and how far those of the devices are from it."""
+    total = jnp.maximum(count.sum(), 1.0)
+    whole = count @ mean / total
+    return total, whole, mean - whole

@@ -21,7 +21,7 @@ from vlbm.pieces import cut, summed
 from vlbm.windows import Window
 
 # Steps that go through the heads at once. What longer windows keep for the way back fits in no cache.
-PIECE = 10
+PIECE = 25
 
 
 class Judged(NamedTuple):
