@@ -74,7 +74,7 @@ class Run(ABC):
     ):
         self.policies, self.actions, self.episodes = policies, actions, episodes
         self.seating = Seating.everyone(len(policies), episodes)
-        self.seats: Int[Array, "*lots policies seats"] | None = None  # numbers of episodes; None for all
+        self.seats: Int[Array, "lots policies seats"] | None = None  # numbers of episodes; None for all
         few = len(policies) * episodes <= FEW
         self.chunk = min(LONG_CHUNK if few else CHUNK, -(-horizon // CHUNK) * CHUNK)
         self.lots = self._lots(episodes)

@@ -43,8 +43,8 @@ class Layer(eqx.Module):
 class TurnedLayer(eqx.Module):
     """The same with its weight turned round: few rows go through it half as fast again."""
 
-    weight: Float[Array, "in out"]
-    bias: Float[Array, " out"]
+    weight: Float[Any, "in out"]  # of NumPy until it is on the device
+    bias: Float[Any, " out"]
 
     def __call__(self, inputs: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
         return inputs @ self.weight + self.bias
@@ -130,13 +130,10 @@ class MLPPolicy(TracedPolicy):
         return self.discrete or self.log_std_head is not None
 
     def ready(self) -> MLPPolicy:
-        layers = (*self.hidden, self.head, *([] if self.log_std_head is None else [self.log_std_head]))
-        return eqx.tree_at(
-            lambda policy: [part for part in (*policy.hidden, policy.head, policy.log_std_head) if part],
-            self,
-            [layer.turned() for layer in layers],
-            is_leaf=lambda node: isinstance(node, Layer),
-        )
+        def is_layer(node: Any) -> bool:
+            return isinstance(node, Layer)
+
+        return jax.tree.map(lambda node: node.turned() if is_layer(node) else node, self, is_leaf=is_layer)
 
     def mean(self, observation: Float[Array, "batch obs"]) -> Shaped[Array, " batch *act"]:
         output, _ = self._heads(observation)
