@@ -87,9 +87,9 @@ def measure_step(preset: str) -> dict[str, float]:
 
     length = 1000
     settings = VLBM(**PRESETS[preset])
-    whole = settings.window is None  # takes minutes a stretch, so one must do
+    whole = settings.window is None  # takes most of a minute a stretch, so one round must do
     # As in a fit, stretches are compiled calls: the memory of a step is claimed once for all of them.
-    stretch, stretches = (FEWEST, 2) if whole else (STRIDE, STRETCHES)
+    stretch, stretches = (FEWEST if whole else STRIDE), STRETCHES
     settings = replace(settings, steps=stretch * stretches, validate_every=stretch, warm_up=0)
     logs = smooth_logs(episodes=64, length=length)
     source = WindowSource.of(logs)
