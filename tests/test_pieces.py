@@ -9,7 +9,7 @@ import pytest
 
 from vlbm.pieces import cut, summed
 
-STEPS, BATCH = 7, 3
+STEPS, BATCH = 7, 4
 
 
 def score(shared, traced, given):
@@ -31,8 +31,8 @@ def inputs():
     return {"weight": jnp.asarray(random.normal(size=(4, 2)), jnp.float32)}, (latent, hidden), (target, valid)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 7])
-def test_the_sum_and_its_gradient_are_those_taken_at_once(inputs, count):
+@pytest.mark.parametrize(("count", "groups"), [(2, 1), (3, 1), (4, 1), (7, 1), (3, 2), (1, 4)])
+def test_the_sum_and_its_gradient_are_those_taken_at_once(inputs, count, groups):
     shared, traced, given = inputs
 
     def loss(way, shared, traced):
@@ -40,7 +40,7 @@ def test_the_sum_and_its_gradient_are_those_taken_at_once(inputs, count):
         return jnp.sin(way(shared, traced)[0])
 
     def in_pieces(shared, traced):
-        return summed(score, count, shared, traced, given)
+        return summed(score, count, groups, shared, traced, given)
 
     def at_once(shared, traced):
         return score(shared, traced, given)
@@ -54,10 +54,18 @@ def test_the_sum_and_its_gradient_are_those_taken_at_once(inputs, count):
 
 def test_every_piece_gives_what_else_it_has(inputs):
     shared, traced, given = inputs
-    _, more = summed(score, 3, shared, traced, given)
+    _, more = summed(score, 3, 1, shared, traced, given)
     valid = np.asarray(given[1])
     np.testing.assert_array_equal(more["steps"], [valid[:3].sum(), valid[3:6].sum(), valid[6:].sum()])
     assert more["steps"].sum() == valid.sum()
+
+
+def test_groups_of_windows_are_pieces_of_their_own(inputs):
+    shared, traced, given = inputs
+    _, more = summed(score, 2, 2, shared, traced, given)
+    valid = np.asarray(given[1])
+    parts = [valid[:4, :2], valid[:4, 2:], valid[4:, :2], valid[4:, 2:]]
+    np.testing.assert_array_equal(more["steps"], [part.sum() for part in parts])
 
 
 def test_steps_beyond_the_last_are_not_valid_and_repeat_it():

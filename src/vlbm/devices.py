@@ -15,14 +15,27 @@ from jaxtyping import Array, Int, PRNGKeyArray
 AXIS = "batch"
 ARRAYS = (jax.Array, np.ndarray)  # of a trained model, or of one that was loaded
 WHOLE, LOTS = PartitionSpec(), PartitionSpec(AXIS)
-# A device with fewer windows than this spends its time waiting for the others.
-SMALLEST_SHARE = 16
+# A group of fewer windows than this would keep no device busy, and says little of the average window.
+SMALLEST_GROUP = 32
 
 # Into how many parts the program being traced is split; 1 outside of `split`.
 _parts: ContextVar[int] = ContextVar("parts", default=1)
 
 
-def parts_for(batch: int, *, smallest: int = SMALLEST_SHARE) -> int:
+def groups_for(batch: int) -> int:
+    """Into how many groups of equal size the windows of a batch go.
+
+    A group is normalised by its own averages, whichever device it is on: they never meet for it.
+    """
+    return max(groups for groups in range(1, max(batch // SMALLEST_GROUP, 1) + 1) if batch % groups == 0)
+
+
+def own_groups(batch: int) -> int:
+    """How many of a whole batch's groups are this device's."""
+    return groups_for(batch) // _parts.get()
+
+
+def parts_for(batch: int, *, smallest: int = 1) -> int:
     """Over how many devices a batch can be split evenly, with at least the smallest share for each."""
     most = min(len(jax.local_devices()), max(batch // smallest, 1))
     return max(parts for parts in range(1, most + 1) if batch % parts == 0)
@@ -136,14 +149,6 @@ def everywhere(tree: Any) -> Any:
     # As one vector: devices meet once for every array they sum, and each time wait for the slowest.
     flat, restore = ravel_pytree(tree)
     return restore(jax.lax.psum(flat, AXIS))
-
-
-def of_each(tree: Any) -> Any:
-    """What every device has, stacked; they meet once for all of it, as in `everywhere`."""
-    if _parts.get() == 1:
-        return jax.tree.map(lambda leaf: leaf[None], tree)
-    flat, restore = ravel_pytree(tree)
-    return jax.vmap(restore)(jax.lax.all_gather(flat, AXIS))
 
 
 def _mesh(parts: int) -> Mesh:

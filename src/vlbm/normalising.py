@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vlbm.backward import affine, contracted, summed, weighed
-from vlbm.devices import everywhere, of_each
 
 FLOOR = 1e-3  # what is added to variances
 NARROW = 4  # times as many outputs as inputs, at least
@@ -22,7 +21,7 @@ def normalised_layer(
     gain: Float[Array, " outputs"],
     shift: Float[Array, " outputs"],
 ) -> tuple[Float[Array, "rows outputs"], Float[Array, " outputs"], Float[Array, " outputs"]]:
-    """x W normalised over the rows that count, of all devices, and the mean and variance it had.
+    """x W normalised over the rows that count, and the mean and variance it had.
 
     A bias would leave no trace but in the mean. Nothing flows back through the mean and the variance.
     """
@@ -38,7 +37,7 @@ def normalised(
     gain: Float[Array, " size"],
     shift: Float[Array, " size"],
 ) -> tuple[Float[Array, "rows size"], Float[Array, " size"], Float[Array, " size"]]:
-    """Every unit normalised over the rows that count, of all devices, and the mean and variance it had.
+    """Every unit normalised over the rows that count, and the mean and variance it had.
 
     Sums are products: what JAX derives takes three times as long as the layers on both sides.
     """
@@ -46,12 +45,8 @@ def normalised(
 
 
 def _forward(rows: Array, counts: Array, gain: Array, shift: Array) -> tuple[Any, Any]:
-    count, own_mean = _mean(rows, counts)
-    spread = weighed(counts, (rows - own_mean) ** 2)
-    # One meeting for both moments: what devices spread around their own means is put together afterwards.
-    count, own_mean, spread = of_each((count, own_mean, spread))
-    total, mean, apart = _together(count, own_mean)
-    variance = (spread + count[:, None] * apart**2).sum(0) / total
+    total, mean = _mean(rows, counts)
+    variance = weighed(counts, (rows - mean) ** 2) / total
     rate = jax.lax.rsqrt(variance + FLOOR)
     outputs = (rows - mean) * (rate * gain) + shift
     return (outputs, mean, variance), (rows, counts, gain, mean, rate, total)
@@ -61,9 +56,8 @@ def _backward(saved: tuple[Array, ...], cotangent: tuple[Array, Array, Array]) -
     rows, counts, gain, mean, rate, total = saved
     pulled, standard = cotangent[0], (rows - mean) * rate
     by_shift, by_gain = summed(pulled), summed(pulled * standard)
-    # The mean and the variance depend on all rows that count, wherever they are.
-    all_shift, all_gain = everywhere((by_shift, by_gain))
-    by_rows = (rate * gain) * (pulled - counts[:, None] * (all_shift + standard * all_gain) / total)
+    # The mean and the variance depend on all rows that count.
+    by_rows = (rate * gain) * (pulled - counts[:, None] * (by_shift + standard * by_gain) / total)
     return by_rows, jnp.zeros_like(counts), by_gain, by_shift
 
 
@@ -86,33 +80,25 @@ def _normalised_by_inputs(
 def _forward_by_inputs(
     rows: Array, weight: Array, counts: Array, gain: Array, shift: Array
 ) -> tuple[Any, Any]:
-    count, own_mean = _mean(rows, counts)
-    centred = rows - own_mean
+    total, mean = _mean(rows, counts)
+    centred = rows - mean
     product = contracted(centred * counts[:, None], centred)
-    counted, means, products = of_each((count, own_mean, product))
-    total, mean, apart = _together(counted, means)
-    covariance = (products.sum(0) + (counted[:, None] * apart).T @ apart) / total
-    variance = jnp.maximum((covariance @ weight * weight).sum(0), 0.0)
-    # What is this device's, around the mean of all.
-    centred, away = rows - mean, own_mean - mean
-    own = product + count * away[:, None] * away
+    variance = jnp.maximum((product @ weight * weight).sum(0) / total, 0.0)
     rate = jax.lax.rsqrt(variance + FLOOR)
     outputs = centred @ (weight * (rate * gain)) + shift
-    return (outputs, mean @ weight, variance), (centred, own, weight, counts, gain, rate, total)
+    return (outputs, mean @ weight, variance), (centred, product, weight, counts, gain, rate, total)
 
 
 def _backward_by_inputs(saved: tuple[Array, ...], cotangent: tuple[Array, Array, Array]) -> tuple[Array, ...]:
-    centred, own, weight, counts, gain, rate, total = saved
+    centred, product, weight, counts, gain, rate, total = saved
     pulled, merged = cotangent[0], weight * (rate * gain)
-    product = contracted(centred, pulled)
-    by_shift, by_gain = summed(pulled), rate * (weight * product).sum(0)
-    all_shift, all_gain = everywhere((by_shift, by_gain))
-    standing = weight * (rate * all_gain / total)
+    by_merged = contracted(centred, pulled)
+    by_shift, by_gain = summed(pulled), rate * (weight * by_merged).sum(0)
+    standing = weight * (rate * by_gain / total)
     by_rows = pulled @ merged.T - counts[:, None] * (
-        (all_shift / total) @ merged.T + centred @ (standing @ merged.T)
+        (by_shift / total) @ merged.T + centred @ (standing @ merged.T)
     )
-    # Terms that vanish in the sum over devices are left out.
-    by_weight = (rate * gain) * (product - own @ standing)
+    by_weight = (rate * gain) * (by_merged - product @ standing)
     return by_rows, by_weight, jnp.zeros_like(counts), by_gain, by_shift
 
 
@@ -120,15 +106,6 @@ _normalised_by_inputs.defvjp(_forward_by_inputs, _backward_by_inputs)
 
 
 def _mean(rows: Array, counts: Array) -> tuple[Array, Array]:
-    """How many of this device's rows count, and their mean."""
-    count = counts.sum()
-    return count, weighed(counts, rows) / jnp.maximum(count, 1.0)
-
-
-def _together(
-    count: Float[Array, " devices"], mean: Float[Array, "devices size"]
-) -> tuple[Array, Array, Float[Array, "devices size"]]:
-    """How many rows count, at least one, their mean, and how far those of the devices are from it."""
-    total = jnp.maximum(count.sum(), 1.0)
-    whole = count @ mean / total
-    return total, whole, mean - whole
+    """How many rows count, at least one, and their mean."""
+    total = jnp.maximum(counts.sum(), 1.0)
+    return total, weighed(counts, rows) / total

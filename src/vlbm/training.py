@@ -47,7 +47,12 @@ class Schedule:
     weight_decay: float = 0.0  # L2 on weight matrices, added to the gradient
     validate_every: int = 250
 
-    def optimiser(self) -> optax.GradientTransformation:
+    def optimiser(self, *, flat: bool = False) -> optax.GradientTransformation:
+        """How gradients become updates; `flat` moves all numbers as one vector.
+
+        A program for one vector is a quarter smaller than one for fifty arrays, and is compiled and read the
+        sooner for it. Stacked networks, each with its own gradient's norm, stay as they are.
+        """
         if self.decay == "cosine":
             rate = optax.warmup_cosine_decay_schedule(
                 init_value=self.learning_rate / max(self.warm_up, 1),
@@ -58,12 +63,13 @@ class Schedule:
             )
         else:
             rate = optax.exponential_decay(self.learning_rate, 1, self.decay_rate)
-        parts = []
-        if self.clip is not None:
-            parts.append(optax.clip_by_global_norm(self.clip))
-        if self.weight_decay:
-            parts.append(optax.add_decayed_weights(self.weight_decay, mask=_weights))
-        return optax.chain(*parts, optax.adam(rate))
+        clip = [] if self.clip is None else [optax.clip_by_global_norm(self.clip)]
+        adam, as_one = optax.adam(rate), optax.flatten if flat else lambda part: part
+        if not self.weight_decay:
+            return as_one(optax.chain(*clip, adam))
+        # Which numbers decay is told by their names.
+        decay = optax.add_decayed_weights(self.weight_decay, mask=_weights)
+        return optax.chain(*clip, decay, as_one(adam))
 
 
 class Evaluated(NamedTuple):
@@ -146,7 +152,7 @@ def minimise(
     """
     keep_programs()
     place = place or Workplace()
-    optimiser = schedule.optimiser()
+    optimiser = schedule.optimiser(flat=True)
     trained = eqx.filter(model, eqx.is_inexact_array)
     # Adam begins with zeros, which need no program.
     optimiser_state = jax.device_put(
@@ -216,7 +222,7 @@ def _advancing(
     evaluate: Callable[[Any, Any, PRNGKeyArray], Evaluated], schedule: Schedule, fed: bool, parts: int
 ) -> Callable[..., Any]:
     """The compiled stretch of steps: the same function for equal arguments, so that it is traced once."""
-    optimiser = schedule.optimiser()
+    optimiser = schedule.optimiser(flat=True)
     lesson = evaluate if isinstance(evaluate, Lesson) and not fed else None
 
     def ahead(begin: Array, inputs: tuple[Any, PRNGKeyArray]) -> Any:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import jax
 from jax.sharding import Sharding, SingleDeviceSharding
 
-from vlbm.devices import over_devices, parts_for
+from vlbm.devices import groups_for, over_devices, parts_for
 
 Result = TypeVar("Result")
 
@@ -70,7 +70,7 @@ def side_by_side(jobs: Sequence[Callable[[Workplace], Result]], *, batch: int) -
     """
     devices = jax.local_devices()[: len(jobs)]
     if len(devices) == 1:
-        return _one_by_one(jobs, Workplace(parts_for(batch)))
+        return _one_by_one(jobs, Workplace(parts_for(groups_for(batch))))
     place = Turns(devices)
     with ThreadPoolExecutor(max_workers=len(jobs), thread_name_prefix="training") as workers:
         futures = [workers.submit(job, place) for job in jobs]

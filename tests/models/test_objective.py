@@ -18,6 +18,7 @@ from vlbm.episodes import Episodes
 from vlbm.models.branching import BranchingModel
 from vlbm.models.objective import evidence_lower_bound, objective
 from vlbm.models.terms import Weighting
+from vlbm.networks import running_averages
 from vlbm.windows import Window, WindowSource
 
 LENGTHS = (4, 1, 2)
@@ -311,6 +312,38 @@ def test_running_averages_are_those_of_the_pieces_weighed_by_their_steps(episode
     # What pieces differ by is not in the variance of any.
     assert (found.variance <= whole.variance + 1e-6).all()
     assert (found.variance < whole.variance).any()
+
+
+# Groups
+
+
+@pytest.mark.usefixtures("without_noise")
+def test_a_group_of_windows_is_normalised_by_itself(episodes, monkeypatch):
+    model = random_world(episodes, head_units=(6,), normalisation="batch")
+    source, begin = WindowSource.of(episodes), jnp.zeros(2, int)
+    pairs = [source.cut(jnp.asarray(pair), begin, steps=STEPS) for pair in ([0, 1], [2, 0])]
+    batch = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *pairs)
+    compute = eqx.filter_jit(lambda window: everything(model, window, Weighting()))
+    apart, steps = [compute(pair) for pair in pairs], [pair.valid.sum() for pair in pairs]
+    together = compute(batch)
+    monkeypatch.setattr("vlbm.devices.SMALLEST_GROUP", 2)
+    grouped = eqx.filter_jit(lambda window: everything(model, window, Weighting()))(batch)
+
+    def averaged(left: Any, right: Any) -> Any:
+        return jax.tree.map(lambda *each: (steps[0] * each[0] + steps[1] * each[1]) / sum(steps), left, right)
+
+    expected = averaged(*(part[:2] for part in apart))
+    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
+    for mine, plain in zip(*map(jax.tree.leaves, (grouped[:2], expected)), strict=True):
+        np.testing.assert_allclose(mine, plain, rtol=1e-3, atol=1e-5 * largest)
+    assert abs(grouped[0].mixture - together[0].mixture) > 1e-3  # as one group it would be another number
+    averages = [running_averages(part[2].decoder) for part in (grouped, *apart)]
+    for mine, plain in zip(averages[0], averaged(*averages[1:]), strict=True):
+        np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-6)
+    # First observations are one to a window, and windows are as many in one group as in the other.
+    begun = [running_averages(part[2].encoder) for part in (grouped, *apart)]
+    for mine, *plain in zip(*begun, strict=True):
+        np.testing.assert_allclose(mine, sum(plain) / 2, rtol=1e-4, atol=1e-6)
 
 
 # One branch

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
 from vlbm.backward import repeated
 from vlbm.distributions import Normal
@@ -25,14 +25,14 @@ class Traced(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What was observed, standardised, and what is random about the branches' own latents."""
+    """What was observed, standardised, and the luck of the branches' own latents."""
 
     observation: Float[Array, "start+steps batch obs"]
     observed: Bool[Array, "start+steps batch"]
     reward: Float[Array, "steps batch"]
     ended: Float[Array, "steps batch"]
     valid: Bool[Array, "steps batch"]
-    noise: Float[Array, "steps branch batch latent"] | None
+    luck: UInt32[Array, "steps batch 2"] | None  # a key for every step
 
 
 class BranchTerms(NamedTuple):
@@ -84,7 +84,9 @@ def follow(
         distribution, encoded = jax.tree.map(
             lambda leaf: repeated(leaf, len(hidden)), (distribution, encoded)
         )
-    noise = None if given.noise is None else _stacked_rows(given.noise)
+    noise = None
+    if given.luck is not None:
+        noise = _stacked_rows(_noise(given.luck, len(hidden), latent.shape[-1]))
 
     def one(
         decoder: Decoder,
@@ -125,6 +127,15 @@ def follow(
     return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), axis, eqx.if_array(0), 0, 0, 0))(
         decoder, latent, distribution, encoded, hidden, noise
     )
+
+
+def _noise(
+    luck: UInt32[Array, "steps batch 2"], branches: int, latents: int
+) -> Float[Array, "steps branch batch latent"]:
+    def draw(key: PRNGKeyArray) -> Float[Array, "branch latent"]:
+        return jax.random.normal(key, (branches, latents))
+
+    return jax.vmap(jax.vmap(draw, out_axes=1))(jax.random.wrap_key_data(luck))
 
 
 def through(mlp, inputs: Array, valid: Bool[Array, "*batch"], training: bool):
