@@ -94,6 +94,11 @@ def placed(tree: Any, where: Sharding | None) -> Any:
     return tree if where is None else _put(tree, lambda leaf: leaf, where)
 
 
+def brought(tree: Any, where: Sharding | None) -> Any:
+    """As `placed`, by way of the host: quicker for many arrays that are on one device so far."""
+    return tree if where is None else _put(tree, np.asarray, where)
+
+
 def gathered(tree: Any) -> Any:
     """Every array on one device alone: what follows is then computed once, not on every device."""
 

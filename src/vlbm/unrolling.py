@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from vlbm.devices import in_lots, lot_key, over_devices, parts_for, placed
+from vlbm.devices import brought, in_lots, lot_key, over_devices, parts_for, placed
 from vlbm.models.base import World
 from vlbm.policies.base import Policy, TracedPolicy
 from vlbm.policies.checks import check_actions
@@ -78,7 +78,8 @@ class Run(ABC):
         few = len(policies) * episodes <= FEW
         self.chunk = min(LONG_CHUNK if few else CHUNK, -(-horizon // CHUNK) * CHUNK)
         self.lots = self._lots(episodes)
-        self.world, (begin_key, self.key) = placed((world, jax.random.split(key)), over_devices(self.lots))
+        self.world = brought(world, over_devices(self.lots))
+        begin_key, self.key = placed(jax.random.split(key), over_devices(self.lots))
         shares = (len(policies), episodes // self.lots)
         start_in_lots = None if start is None else _in_lots(start, self.lots)
         self.state, self.observation = _begin(self.world, start_in_lots, begin_key, shares, self.lots)
