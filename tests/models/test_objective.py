@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -323,27 +325,23 @@ def test_a_group_of_windows_is_normalised_by_itself(episodes, monkeypatch):
     source, begin = WindowSource.of(episodes), jnp.zeros(2, int)
     pairs = [source.cut(jnp.asarray(pair), begin, steps=STEPS) for pair in ([0, 1], [2, 0])]
     batch = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *pairs)
-    compute = eqx.filter_jit(lambda window: everything(model, window, Weighting()))
-    apart, steps = [compute(pair) for pair in pairs], [pair.valid.sum() for pair in pairs]
-    together = compute(batch)
+    judge = eqx.filter_jit(partial(objective, model, weighting=Weighting(), key=jax.random.key(0)))
+    steps = np.array([pair.valid.sum() for pair in pairs])
+    assert steps[0] != steps[1]
     monkeypatch.setattr("vlbm.devices.SMALLEST_GROUP", 2)
-    grouped = eqx.filter_jit(lambda window: everything(model, window, Weighting()))(batch)
+    grouped, *apart = (judge(window) for window in (batch, *pairs))
 
-    def averaged(left: Any, right: Any) -> Any:
-        return jax.tree.map(lambda *each: (steps[0] * each[0] + steps[1] * each[1]) / sum(steps), left, right)
+    def check(part: Callable[[Any], Any], weight: np.ndarray) -> None:
+        found, *each = (jax.tree.leaves(part(judged)) for judged in (grouped, *apart))
+        assert found
+        for mine, *others in zip(found, *each, strict=True):
+            expected = np.tensordot(weight / weight.sum(), np.stack(others), axes=1)
+            np.testing.assert_allclose(mine, expected, rtol=1e-4, atol=1e-5)
 
-    expected = averaged(*(part[:2] for part in apart))
-    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
-    for mine, plain in zip(*map(jax.tree.leaves, (grouped[:2], expected)), strict=True):
-        np.testing.assert_allclose(mine, plain, rtol=1e-3, atol=1e-5 * largest)
-    assert abs(grouped[0].mixture - together[0].mixture) > 1e-3  # as one group it would be another number
-    averages = [running_averages(part[2].decoder) for part in (grouped, *apart)]
-    for mine, plain in zip(averages[0], averaged(*averages[1:]), strict=True):
-        np.testing.assert_allclose(mine, plain, rtol=1e-4, atol=1e-6)
+    check(lambda judged: judged.terms, steps)
+    check(lambda judged: running_averages(judged.model.decoder), steps)
     # First observations are one to a window, and windows are as many in one group as in the other.
-    begun = [running_averages(part[2].encoder) for part in (grouped, *apart)]
-    for mine, *plain in zip(*begun, strict=True):
-        np.testing.assert_allclose(mine, sum(plain) / 2, rtol=1e-4, atol=1e-6)
+    check(lambda judged: running_averages(judged.model.encoder), np.ones(2))
 
 
 # One branch
