@@ -75,6 +75,32 @@ def _contracted_stack(left: Array, right: Array) -> Array:
     return jnp.einsum("sni,sno->sio", left, right)
 
 
+@jax.custom_vjp
+def stacked_product(
+    left: Float[Array, "stack outputs inputs"], right: Float[Array, "stack inputs batch"]
+) -> Float[Array, "stack outputs batch"]:
+    """left right, matrix by matrix, with gradients by products of the fast kind only.
+
+    JAX's gradient by `right` contracts the rows of both factors, which the compiler leaves to a slower kind
+    of product; turning the left one round costs less.
+    """
+    return jnp.einsum("soi,sib->sob", left, right)
+
+
+def _stacked_product_forward(left: Array, right: Array) -> tuple[Array, tuple[Array, Array]]:
+    return stacked_product(left, right), (left, right)
+
+
+def _stacked_product_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    left, right = saved
+    # The barrier keeps the compiler from turning it back within the product.
+    turned = jax.lax.optimization_barrier(jnp.swapaxes(left, 1, 2))
+    return jnp.einsum("sob,sib->soi", cotangent, right), jnp.einsum("sio,sob->sib", turned, cotangent)
+
+
+stacked_product.defvjp(_stacked_product_forward, _stacked_product_backward)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def repeated(values: Float[Array, "*shape"], count: int) -> Float[Array, "count *shape"]:
     """The same values several times over; a product adds up their gradients, which reductions do slowly."""

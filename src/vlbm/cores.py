@@ -18,7 +18,7 @@ def use_cores(count: int | None = None) -> None:
     """
     if "JAX_NUM_CPU_DEVICES" in os.environ and count is None:
         return
-    wanted = _cores() if count is None else count
+    wanted = available_cores() if count is None else count
     if "jax" in sys.modules:
         import jax
 
@@ -32,7 +32,8 @@ def use_cores(count: int | None = None) -> None:
         os.environ["JAX_NUM_CPU_DEVICES"] = str(wanted)
 
 
-def _cores() -> int:
+def available_cores() -> int:
+    """As many as `VLBM_CORES` says, or as this process may use."""
     given = os.environ.get("VLBM_CORES", "")
     if not given:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -84,9 +84,9 @@ def lot_key(key: PRNGKeyArray) -> PRNGKeyArray:
     return key if _parts.get() == 1 else jax.random.fold_in(key, jax.lax.axis_index(AXIS))
 
 
-def over_devices(parts: int) -> Sharding | None:
-    """The same on so many devices; one needs no arrangement."""
-    return NamedSharding(_mesh(parts), WHOLE) if parts > 1 else None
+def over_devices(parts: int, spec: PartitionSpec = WHOLE) -> Sharding | None:
+    """On so many devices, unless told otherwise the same on each; one needs no arrangement."""
+    return NamedSharding(_mesh(parts), spec) if parts > 1 else None
 
 
 def placed(tree: Any, where: Sharding | None) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from vlbm.estimators.critics.bellman import Problem, Shape
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.leap import leap, probe_size
+from vlbm.estimators.critics.lots import Asked
 from vlbm.estimators.critics.networks import Critics
 from vlbm.scaling import Scaler
 from vlbm.suites.exact import SYSTEMS
@@ -49,13 +50,13 @@ def test_quadratic_values_are_found_without_any_training():
     shape = Shape(len(system.targets), 1, False, False)
     table = choices.table()
     step = np.arange(logs.steps)
-    choice = table[jnp.asarray(logs.observation_before + 1)]
+    choice = Asked(jnp.asarray(table), jnp.asarray(logs.observation_before + 1))
     found = critics(shape.policies)
     # No leap goes farther than values are spread, so it takes a few.
     for _ in range(5):
-        found = found.corrected(leap(found, logged, jnp.asarray(step), choice, shape))
+        found = found.corrected(leap(found, logged, step, choice, shape))
     first = logs.first_observation
-    values, _ = logged.state_values(found, jnp.asarray(first), table[jnp.asarray(first)], shape)
+    values, _ = logged.state_values(found, jnp.asarray(first), jnp.asarray(table[first]), shape)
     values = float(logged.offset) + float(logged.unit) * np.asarray(values).mean(axis=-1)[0]
     truth = [system.value(policy, discount=0.95, horizon=None) for policy in system.targets.values()]
     np.testing.assert_allclose(values, truth, rtol=0.08)

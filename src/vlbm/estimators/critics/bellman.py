@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,11 +23,17 @@ class Shape:
     models: int
     twin: bool
     discrete: bool
+    lots: int = 1  # of policies, each on a device of its own
 
     @property
     def copies(self) -> int:
         """Networks of one policy."""
         return self.models * (2 if self.twin else 1)
+
+    @property
+    def lot(self) -> Shape:
+        """What one device sees."""
+        return replace(self, policies=self.policies // self.lots, lots=1)
 
     def per_copy(self, values: Float[Array, "models ..."]) -> Float[Array, "copies ..."]:
         return jnp.repeat(values, 2, axis=0) if self.twin else values

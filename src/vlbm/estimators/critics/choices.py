@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vlbm.compilation import keep_programs
@@ -38,6 +40,7 @@ class Choices:
     draws: int  # how many actions are drawn at every observation, where any are
     key: PRNGKeyArray
     scaler: Scaler | None = None  # of action vectors: what stands in the table is standardised
+    empty: int = 0  # seats after the last policy, on which it is seated again: devices get as many each
 
     @cached_property
     def drawn(self) -> bool:
@@ -47,7 +50,7 @@ class Choices:
     @cached_property
     def width(self) -> int:
         """Numbers for one observation."""
-        return len(self.policies) * self.action_size
+        return (len(self.policies) + self.empty) * self.action_size
 
     @cached_property
     def copies(self) -> int:
@@ -55,7 +58,7 @@ class Choices:
         fitting = BUDGET // (4 * self.width * len(self.observation))
         return min(self.draws if self.drawn else 1, fitting)
 
-    def table(self) -> Float[Array, "copies*rows policies*act"]:
+    def table(self) -> Float[np.ndarray, "copies*rows policies*act"]:
         """What the policies do at every observation, draw after draw."""
         # Filled in place: parts that are put together afterwards would be held twice.
         rows = len(self.observation)
@@ -63,7 +66,7 @@ class Choices:
         for draw in range(self.copies):
             for first, part in self._parts(np.arange(rows), draw):
                 table[draw * rows + first : draw * rows + first + len(part)] = part
-        return jnp.asarray(table)
+        return table
 
     def at(self, rows: Int[np.ndarray, " rows"], *, draw: int) -> Float[np.ndarray, "rows policies*act"]:
         """What the policies do at some observations, in one draw."""
@@ -72,40 +75,59 @@ class Choices:
     def _parts(self, rows: np.ndarray, draw: int) -> Iterator[tuple[int, np.ndarray]]:
         keep_programs()
         size = min(CHUNK, len(rows))
+        devices = jax.local_devices()
+        under_way: deque[tuple[int, np.ndarray, PRNGKeyArray, list[Array]]] = deque()
         for number, first in enumerate(range(0, len(rows), size)):
             # The last part is filled up with its own last row: one shape, one program.
-            chosen = rows[np.minimum(np.arange(first, first + size), len(rows) - 1)]
+            seen = self.observation[rows[np.minimum(np.arange(first, first + size), len(rows) - 1)]]
             key = jax.random.fold_in(jax.random.fold_in(self.key, draw), number)
-            asked = self._ask(self.observation[chosen], key)
-            yield first, asked[: len(rows) - first].reshape(-1, self.width)
+            # Devices take turns: while one is waited for, the others work.
+            begun = self._begun(seen, key, devices[number % len(devices)])
+            under_way.append((first, seen, key, begun))
+            if len(under_way) > len(devices):
+                yield self._finished(*under_way.popleft(), len(rows))
+        while under_way:
+            yield self._finished(*under_way.popleft(), len(rows))
 
-    def _ask(
-        self, observation: Float[np.ndarray, "batch obs"], key: PRNGKeyArray
-    ) -> Float[np.ndarray, "batch policies act"]:
-        answer = np.empty((len(observation), len(self.policies), self.action_size), np.float32)
-        for exact, crowd, indices in self._crowds:
-            seen = jnp.asarray(observation, jnp.float32)
-            found = (
-                _probabilities(crowd, seen, self.action_size)
-                if exact
-                else _actions(crowd, seen, self.actions, key)
-            )
-            for place, index in enumerate(indices):
-                answer[:, index] = self._checked(list(self.policies)[index], np.asarray(found[place]), exact)
+    def _begun(
+        self, observation: Float[np.ndarray, "batch obs"], key: PRNGKeyArray, device: jax.Device
+    ) -> list[Float[Array, "policies batch act"]]:
+        """What policies written in JAX do, crowd by crowd; nobody waits for it."""
+        seen, key = jax.device_put((observation.astype(np.float32), key), device)
+        return [
+            _probabilities(crowd, seen, self.action_size)
+            if exact
+            else _actions(crowd, seen, self.actions, key)
+            for exact, crowd, _ in self._crowds[device]
+        ]
+
+    def _finished(
+        self,
+        first: int,
+        observation: Float[np.ndarray, "batch obs"],
+        key: PRNGKeyArray,
+        begun: list[Array],
+        rows: int,
+    ) -> tuple[int, Float[np.ndarray, "batch policies*act"]]:
+        count = len(self.policies)
+        answer = np.empty((len(observation), count + self.empty, self.action_size), np.float32)
+        for (exact, _, indices), actions in zip(self._crowds[jax.local_devices()[0]], begun, strict=True):
+            for index, found in zip(indices, np.asarray(actions), strict=True):
+                answer[:, index] = self._checked(list(self.policies)[index], found, exact)
         for index, (name, policy) in enumerate(self.policies.items()):
-            if isinstance(policy, TracedPolicy):
-                continue
-            exact = self._exact(policy)
-            if exact:
-                ids = (np.full(len(observation), action) for action in range(self.action_size))
-                log = [policy.log_prob(observation, chosen) for chosen in ids]  # type: ignore[attr-defined]
-                raw = np.exp(np.stack([np.asarray(part, np.float64) for part in log], axis=-1))
-            elif self.actions == "mean":
-                raw = policy.mean(observation)
-            else:
-                raw = policy.sample(observation, key=key)
-            answer[:, index] = self._checked(name, raw, exact)
-        return answer
+            if not isinstance(policy, TracedPolicy):
+                raw = self._foreign(policy, observation, key)
+                answer[:, index] = self._checked(name, raw, self._exact(policy))
+        answer[:, count:] = answer[:, count - 1 : count]
+        return first, answer[: rows - first].reshape(-1, self.width)
+
+    def _foreign(self, policy: Policy, observation: np.ndarray, key: PRNGKeyArray) -> np.ndarray:
+        """What a policy does that is not written in JAX."""
+        if self._exact(policy):
+            ids = (np.full(len(observation), action) for action in range(self.action_size))
+            log = [policy.log_prob(observation, chosen) for chosen in ids]  # type: ignore[attr-defined]
+            return np.exp(np.stack([np.asarray(part, np.float64) for part in log], axis=-1))
+        return policy.mean(observation) if self.actions == "mean" else policy.sample(observation, key=key)
 
     def _checked(self, name: str, raw: np.ndarray, exact: bool) -> Float[np.ndarray, "batch act"]:
         checked = check_actions(
@@ -125,18 +147,20 @@ class Choices:
         return self.discrete and self.actions == "sample" and has_log_prob(policy)
 
     @cached_property
-    def _crowds(self) -> list[tuple[bool, Crowd, list[int]]]:
-        """Policies written in JAX, those with exact probabilities apart."""
-        crowds = []
-        for exact in (True, False):
-            members = {
-                index: policy
-                for index, policy in enumerate(self.policies.values())
-                if isinstance(policy, TracedPolicy) and self._exact(policy) is exact
-            }
-            if members:
-                crowds.append((exact, Crowd.of(list(members.values())), list(members)))
-        return crowds
+    def _crowds(self) -> dict[jax.Device, list[tuple[bool, Crowd, list[int]]]]:
+        """Policies written in JAX, those with exact probabilities apart, on every device."""
+        members: dict[bool, dict[int, TracedPolicy]] = {True: {}, False: {}}
+        for index, policy in enumerate(self.policies.values()):
+            if isinstance(policy, TracedPolicy):
+                members[self._exact(policy)][index] = policy
+        return {
+            device: [
+                (exact, Crowd.of(list(group.values()), SingleDeviceSharding(device)), list(group))
+                for exact, group in members.items()
+                if group
+            ]
+            for device in jax.local_devices()
+        }
 
 
 @eqx.filter_jit

@@ -16,8 +16,8 @@ from scipy.stats import t as student
 from vlbm.estimate import Estimate
 from vlbm.estimators.critics.bellman import Problem
 from vlbm.estimators.critics.choices import Choices
-from vlbm.estimators.critics.influence import influence
-from vlbm.estimators.critics.temporal_difference import Trained
+from vlbm.estimators.critics.influence import influence, values_and_weights
+from vlbm.estimators.critics.trained import Trained
 from vlbm.estimators.intervals import Interval, Quotients, bootstrap
 
 INITIAL_DRAWS = 16  # actions drawn at every initial observation, where policies act at random
@@ -48,18 +48,18 @@ class FittedCritics:
     def of(
         cls,
         problem: Problem,
-        choices: Choices,
         weight: Float[np.ndarray, "episodes models"],
         trained: Trained,
     ) -> FittedCritics:
         """Ask all logged steps and observations at once: the table of choices is not needed after that."""
-        episodes = problem.episodes
-        by_model = OnLogs(
-            trained.action_values(np.arange(episodes.steps)),
-            trained.state_values(np.arange(len(episodes.observation))),
-        )
-        weights = influence(trained, problem.usable, episodes.first_observation)
-        return cls(problem, choices, weight, replace(trained, table=None), by_model, weights)
+        episodes, count = problem.episodes, len(trained.choices.policies)
+        factor = influence(trained, problem.usable, episodes.first_observation)
+        action_values, weights = values_and_weights(trained, factor)
+        state_values = trained.state_values(np.arange(len(episodes.observation)))
+        by_model = OnLogs(action_values[:, :count], state_values[:, :count])
+        trained = trained.released()
+        weights = weights[:, :count, problem.usable]
+        return cls(problem, trained.choices, weight, trained, by_model, weights)
 
     @property
     def names(self) -> list[str]:

@@ -17,6 +17,7 @@ from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, des
 from vlbm.estimators.critics.bellman import Logged, Problem, Shape
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.fitted import FittedCritics
+from vlbm.estimators.critics.lots import lots_for
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.representation import Book, Lessons, Trunk, learn_trunk, what_came_after
 from vlbm.estimators.critics.temporal_difference import Descent, train
@@ -197,7 +198,9 @@ class FQEEvaluator(Evaluator):
         settings, logs = self.settings, self.episodes
         problem = Problem(logs, discount, horizon, self.scaler, self.action_scaler)
         counted = np.any(weight > 0, axis=1)[logs.episode_of_step]
-        shape = Shape(len(policies), weight.shape[1], settings.twin, logs.discrete)
+        logged = problem.logged(weight)
+        lots, empty = lots_for(len(policies), logged)
+        shape = Shape(len(policies) + empty, weight.shape[1], settings.twin, logs.discrete, lots)
         choices = Choices(
             policies,
             logs.observation,
@@ -207,8 +210,8 @@ class FQEEvaluator(Evaluator):
             draws=settings.draws,
             key=jax.random.fold_in(jax.random.key(seed), 1),
             scaler=self.action_scaler,
+            empty=empty,
         )
-        logged = problem.logged(weight)
         if settings.shared:
             # Every policy's critic stands on the same features, whatever the policies and their actions.
             trunk = self.memory.recall(
@@ -238,7 +241,7 @@ class FQEEvaluator(Evaluator):
             seed=seed,
             progress=progress.titled("training critics"),
         )
-        return FittedCritics.of(problem, choices, weight, trained)
+        return FittedCritics.of(problem, weight, trained)
 
     def _trunk(self, logged: Logged, problem: Problem, seed: int, progress: Progress) -> Trunk:
         logs = self.episodes

@@ -5,86 +5,112 @@ from __future__ import annotations
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
+from vlbm.devices import AXIS, WHOLE, split
 from vlbm.estimators.critics.bellman import Logged, Shape
-from vlbm.estimators.critics.leap import Unknowns, probe_size
+from vlbm.estimators.critics.leap import Unknowns, probe_size, solved
+from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
-from vlbm.estimators.critics.temporal_difference import Trained, chunks
+from vlbm.estimators.critics.trained import Trained, chunks, joined
 
 RIDGE = 1e-5  # of the mean square of the regressors: with 1e-3 it would decide what slow changes weigh
 
 
 def influence(
     trained: Trained, steps: Int[np.ndarray, " usable"], initial: Int[np.ndarray, " episodes"]
-) -> Float[np.ndarray, "models policies usable"]:
-    """What a Bellman residual of one at each of the steps, averaged over them, would add to a value.
+) -> Float[np.ndarray, "copies policies unknowns"]:
+    """How much a value grows with a Bellman residual, by what critics are linear in.
 
-    In what networks are linear in, a value is the solution of linear equations, and these weights are
-    its derivative (LSTD's influence function). They are what the critic takes for the ratio of a policy's
-    visits to logged ones: large where the policy goes often and the log seldom, so that few logged
-    steps decide and their luck is not averaged away.
+    There a value is the solution of linear equations, and its derivative by a logged residual (LSTD's
+    influence function) is linear in the same regressors of the logged step: this is the factor, for residuals
+    averaged over the steps. What a step weighs is what the critic takes for the ratio of a policy's visits to
+    logged ones: large where the policy goes often and the log seldom, so that few logged steps decide and
+    their luck is not averaged away.
     """
-    networks = (trained.critics, trained.logged, trained.shape)
+    networks = (trained.critics, trained.logged)
     before = np.asarray(trained.logged.before)
     probe = steps[:: -(-len(steps) // probe_size(trained.critics))]
     square = size = begun = np.zeros(())
     for part, count in chunks(probe):
-        choice = trained.choice(before[part] + 1, draw=0)
-        here, mean_square = _sums(*networks, jnp.asarray(part), jnp.arange(len(part)) < count, choice)
+        choice = trained.asked(before[part] + 1, draw=0)
+        here, mean_square = _sums(*networks, *_counted(part, count), choice, trained.shape)
         # In double precision: what a slow change weighs is the inverse of a small difference.
         square = square + np.asarray(here, np.float64) / len(probe)
         size = size + np.asarray(mean_square, np.float64) / len(probe)
     for part, count in chunks(initial):
-        choice = trained.choice(part, draw=0)
-        found = _begun(*networks, jnp.asarray(part), jnp.arange(len(part)) < count, choice)
+        choice = trained.asked(part, draw=0)
+        found = _begun(*networks, *_counted(part, count), choice, trained.shape)
         begun = begun + np.asarray(found, np.float64) / len(initial)
-    unknowns = Unknowns(trained.critics, trained.shape).total
-    ridge = RIDGE * size[..., None, None] * np.eye(unknowns)
-    direction = np.linalg.solve(np.swapaxes(square, -1, -2) + ridge, begun[..., None])[..., 0]
-    parts = [
-        np.asarray(_weights(*networks, jnp.asarray(direction, jnp.float32), jnp.asarray(part)))[..., :count]
-        for part, count in chunks(steps)
-    ]
-    weights = np.concatenate(parts, axis=-1)
-    # Of twins the smaller is believed, now one and now the other.
-    return weights.reshape(trained.shape.models, -1, *weights.shape[1:]).mean(axis=1)
+    return solved(np.swapaxes(square, -1, -2), begun, size, ridge=RIDGE)
+
+
+def values_and_weights(
+    trained: Trained, factor: Float[np.ndarray, "copies policies unknowns"]
+) -> tuple[Float[np.ndarray, "models policies steps"], Float[np.ndarray, "models policies steps"]]:
+    """Q of all logged actions, and what their Bellman residuals weigh: in one pass over hidden layers."""
+    networks = (trained.critics, trained.logged, seated(factor.astype(np.float32), trained.shape))
+    steps = np.arange(len(trained.logged.before))
+    found = ((_both(*networks, jnp.asarray(part), trained.shape), count) for part, count in chunks(steps))
+    values, weights = joined(found)
+    return trained.raw(values), weights
+
+
+def _counted(part: np.ndarray, count: int) -> tuple[Int[Array, " batch"], Bool[Array, " batch"]]:
+    return jnp.asarray(part), jnp.arange(len(part)) < count
 
 
 @eqx.filter_jit
 def _sums(
     critics: Critics,
     logged: Logged,
-    shape: Shape,
     step: Int[Array, " batch"],
     counted: Bool[Array, " batch"],
-    choice: Float[Array, "batch policies*act"],
+    choice: Asked,
+    shape: Shape,
 ) -> tuple[Float[Array, "copies policies unknowns unknowns"], Float[Array, "copies policies"]]:
-    unknowns = Unknowns(critics, shape)
-    here = unknowns.logged(logged, step) * counted
-    there = unknowns.chosen(logged, logged.before[step] + 1, choice)
-    lost = here - logged.discount * logged.goes_on[step] * counted * there
-    return jnp.einsum("cpib,cpjb->cpij", here, lost), (here**2).sum(axis=(-2, -1)) / here.shape[-2]
+    def own(critics: Critics, logged: Logged, step: Array, counted: Array, choice: Asked):
+        unknowns = Unknowns(critics, shape.lot)
+        here = unknowns.logged(logged, step) * counted
+        there = unknowns.chosen(logged, logged.before[step] + 1, choice.found)
+        lost = here - logged.discount * logged.goes_on[step] * counted * there
+        return jnp.einsum("cpib,cpjb->cpij", here, lost), (here**2).sum(axis=(-2, -1)) / here.shape[-2]
+
+    specs = (SEATS, WHOLE, WHOLE, WHOLE, ASKED)
+    return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(critics, logged, step, counted, choice)
 
 
 @eqx.filter_jit
 def _begun(
     critics: Critics,
     logged: Logged,
-    shape: Shape,
     row: Int[Array, " batch"],
     counted: Bool[Array, " batch"],
-    choice: Float[Array, "batch policies*act"],
+    choice: Asked,
+    shape: Shape,
 ) -> Float[Array, "copies policies unknowns"]:
-    return (Unknowns(critics, shape).chosen(logged, row, choice) * counted).sum(axis=-1)
+    def own(critics: Critics, logged: Logged, row: Array, counted: Array, choice: Asked) -> Array:
+        return (Unknowns(critics, shape.lot).chosen(logged, row, choice.found) * counted).sum(axis=-1)
+
+    specs = (SEATS, WHOLE, WHOLE, WHOLE, ASKED)
+    return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(critics, logged, row, counted, choice)
 
 
 @eqx.filter_jit
-def _weights(
+def _both(
     critics: Critics,
     logged: Logged,
-    shape: Shape,
-    direction: Float[Array, "copies policies unknowns"],
+    factor: Float[Array, "copies policies unknowns"],
     step: Int[Array, " batch"],
-) -> Float[Array, "copies policies batch"]:
-    return jnp.einsum("cpi,cpib->cpb", direction, Unknowns(critics, shape).logged(logged, step))
+    shape: Shape,
+) -> Float[Array, "both models policies batch"]:
+    def own(critics: Critics, logged: Logged, factor: Array, step: Array) -> Array:
+        lot = shape.lot
+        weights = jnp.einsum("cpi,cpib->cpb", factor, Unknowns(critics, lot).logged(logged, step))
+        # Of twins the smaller is believed, now one and now the other.
+        weights = weights.reshape(lot.models, -1, *weights.shape[1:]).mean(axis=1)
+        return jnp.stack([logged.logged_values(critics, step, lot), weights])
+
+    specs, both = (SEATS, WHOLE, SEATS, WHOLE), PartitionSpec(None, None, AXIS)
+    return split(own, shape.lots, in_specs=specs, out_specs=both)(critics, logged, factor, step)

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from vlbm.devices import WHOLE, split
 from vlbm.estimators.critics.bellman import Logged, Shape
+from vlbm.estimators.critics.lots import SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
 
 PROBE = 6_000_000  # numbers that a leap looks at for one network: regressors of as many steps as that makes
@@ -71,12 +73,11 @@ def probe_size(critics: Critics) -> int:
     return max(PROBE // min(unknowns, LARGEST_SYSTEM), 1000)
 
 
-@eqx.filter_jit
 def leap(
     critics: Critics,
     logged: Logged,
-    probe: Int[Array, " probe"],
-    choice: Float[Array, "probe policies*act"],
+    probe: Int[np.ndarray, " probe"],
+    choice: Asked,
     shape: Shape,
 ) -> Float[Array, "copies policies regressors #outputs"]:
     """How last layers and quadratic parts move to where repeating the regression on them would end.
@@ -85,11 +86,56 @@ def leap(
     0.995 such an error shrinks by half a percent while the targets are renewed. For what is linear the
     end of it all is one system of linear equations (LSTD, as a correction of what is there).
     """
+    pieces = _pieces(probe, np.asarray(choice.place))
+    sums = _sums(critics, logged, pieces, choice.table, shape)
+    by = solved(*(np.asarray(part, np.float64) for part in sums), ridge=RIDGE).astype(np.float32)
+    by = seated(by.reshape(*by.shape[:2], critics.regressor_count, -1), shape)
+    return _bounded(critics, logged, pieces[0][0], by, shape)
+
+
+def solved(
+    square: Float[np.ndarray, "*stack unknowns unknowns"],
+    right: Float[np.ndarray, "*stack unknowns"],
+    size: Float[np.ndarray, "*stack"],
+    *,
+    ridge: float,
+) -> Float[np.ndarray, "*stack unknowns"]:
+    """Solutions of linear equations, in double precision and not on a device: compiled solvers of two
+    devices at once wait for each other for ever. What cannot be solved is not a number."""
+    whole = square + ridge * size[..., None, None] * np.eye(square.shape[-1])
+    try:
+        return np.linalg.solve(whole, right[..., None])[..., 0]
+    except np.linalg.LinAlgError:
+        if whole.ndim == 2:
+            return np.full_like(right, np.nan)
+        parts = zip(square, right, size, strict=True)
+        return np.stack([solved(*part, ridge=ridge) for part in parts])
+
+
+@eqx.filter_jit
+def _sums(
+    critics: Critics,
+    logged: Logged,
+    pieces: tuple[Array, Array, Array],
+    table: Float[Array, "places policies*act"],
+    shape: Shape,
+) -> Sums:
+    def own(critics: Critics, logged: Logged, pieces: tuple[Array, Array, Array], table: Array) -> Sums:
+        return _own_sums(critics, logged, pieces, table, shape.lot)
+
+    specs = (SEATS, WHOLE, WHOLE, SEATS)
+    return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(critics, logged, pieces, table)
+
+
+def _own_sums(
+    critics: Critics, logged: Logged, pieces: tuple[Array, Array, Array], table: Array, shape: Shape
+) -> Sums:
     regressors = Unknowns(critics, shape)
     unknowns = regressors.total
 
     def add(sums: Sums, piece: tuple[Array, Array, Array]) -> tuple[Sums, None]:
-        step, counts, choice = piece
+        step, counts, place = piece
+        choice = table[place]
         error = shape.per_copy(logged.targets(critics, step, choice, shape))
         error = error - logged.action_values(critics, step, shape)
         here = regressors.logged(logged, step)
@@ -104,33 +150,34 @@ def leap(
         )
         return jax.tree.map(jnp.add, sums, more), None
 
-    pieces = _pieces(probe, choice)
     stack = critics.bias.shape[:2]
     nothing = Sums(jnp.zeros((*stack, unknowns, unknowns)), jnp.zeros((*stack, unknowns)), jnp.zeros(stack))
-    sums, _ = jax.lax.scan(add, nothing, pieces)
-    ridge = RIDGE * sums.size[..., None, None] * jnp.eye(unknowns)
-    by = jnp.linalg.solve(sums.square + ridge, sums.right[..., None])
-    by = by.reshape(*stack, -1, regressors.outputs)
-    # A system that is nearly singular answers anything: no leap goes farther than values are spread (a
-    # piece of the steps tells how far it goes).
-    step = pieces[0][0]
-    moved = logged.action_values(critics.corrected(by), step, shape)
-    change = moved - logged.action_values(critics, step, shape)
-    by = by / jnp.maximum(jnp.sqrt((change**2).mean(axis=-1)), 1.0)[..., None, None]
-    return jnp.where(jnp.isfinite(by).all(axis=(-2, -1), keepdims=True), by, 0.0)
+    return jax.lax.scan(add, nothing, pieces)[0]
 
 
-def _pieces(probe: Int[Array, " probe"], choice: Array) -> tuple[Array, Array, Array]:
-    """Steps, what each of them counts, and choices, in pieces that a processor's caches hold."""
+@eqx.filter_jit
+def _bounded(critics: Critics, logged: Logged, step: Array, by: Array, shape: Shape) -> Array:
+    """A system that is nearly singular answers anything: no leap goes farther than values are spread (some
+    steps tell how far it goes)."""
+
+    def own(critics: Critics, logged: Logged, step: Array, by: Array) -> Array:
+        moved = logged.action_values(critics.corrected(by), step, shape.lot)
+        change = moved - logged.action_values(critics, step, shape.lot)
+        shorter = by / jnp.maximum(jnp.sqrt((change**2).mean(axis=-1)), 1.0)[..., None, None]
+        return jnp.where(jnp.isfinite(shorter).all(axis=(-2, -1), keepdims=True), shorter, 0.0)
+
+    specs = (SEATS, WHOLE, WHOLE, SEATS)
+    return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(critics, logged, step, by)
+
+
+def _pieces(probe: Int[np.ndarray, " probe"], place: Int[np.ndarray, " probe"]) -> tuple[Array, Array, Array]:
+    """Steps, what each of them counts, and where choices stand, in pieces that a processor's caches hold."""
     count, size = len(probe), min(PIECE, len(probe))
-    place = np.arange(-(-count // size) * size)
-    counts = jnp.asarray(place < count, jnp.float32) / count
-    place = np.minimum(place, count - 1)
-    return (
-        probe[place].reshape(-1, size),
-        counts.reshape(-1, size),
-        choice[place].reshape(-1, size, choice.shape[-1]),
-    )
+    index = np.arange(-(-count // size) * size)
+    counts = (index < count).astype(np.float32) / count
+    index = np.minimum(index, count - 1)
+    step, counts, place = (part.reshape(-1, size) for part in (probe[index], counts, place[index]))
+    return jnp.asarray(step), jnp.asarray(counts), jnp.asarray(place)
 
 
 def by_action(

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
+from vlbm.backward import stacked_product
 from vlbm.estimators.critics.quadratic import LARGEST, Quadratic
 from vlbm.networks import Identity, LayerNorm, Linear, make_normalisation
 
@@ -40,6 +41,20 @@ class Seen(NamedTuple):
     inputs: Float[Array, "copies batch inputs"]
 
 
+class Layer(eqx.Module):
+    """W x + b of columns, stacked; weights lie as they are multiplied: otherwise products are slower."""
+
+    weight: Float[Array, "*stack outputs inputs"]
+    bias: Float[Array, "*stack outputs"]
+
+    @classmethod
+    def of(cls, linear: Linear) -> Layer:
+        return cls(linear.weight.T, linear.bias)
+
+    def __call__(self, columns: Float[Array, "*stack inputs batch"]) -> Float[Array, "*stack outputs batch"]:
+        return stacked_product(self.weight, columns) + self.bias[..., None]
+
+
 class Critics(eqx.Module):
     """A Q network for every policy, `copies` times: every array has the axes copies and policies first.
 
@@ -51,7 +66,7 @@ class Critics(eqx.Module):
 
     first: Float[Array, "copies policies units inputs+act"]  # action vectors come last
     bias: Float[Array, "copies policies units"]
-    layers: tuple[Linear, ...]  # stacked
+    layers: tuple[Layer, ...]  # stacked
     norms: tuple[LayerNorm | Identity, ...]  # stacked
     head: Linear  # stacked
     quadratic: Quadratic | None
@@ -81,7 +96,7 @@ class Critics(eqx.Module):
                 (
                     first.weight.T,
                     first.bias,
-                    tuple(Linear(*size, random=random, gain=2**0.5) for size in sizes),
+                    tuple(Layer.of(Linear(*size, random=random, gain=2**0.5)) for size in sizes),
                     tuple(make_normalisation("layer" if layer_norm else "none", size) for size in units),
                     # A small head: before training every value is about the average one.
                     Linear(units[-1], actions if discrete else 1, random=random, gain=0.1),
@@ -110,17 +125,20 @@ class Critics(eqx.Module):
         self, seen: Seen, action: Float[Array, "batch act"] | Float[Array, "batch policies act"] | None
     ) -> Float[Array, "copies policies units batch"]:
         """The last hidden layer; action vectors are the same for all policies, or each has its own."""
-        inputs = seen.inputs
-        if action is not None and action.ndim == 2:
-            inputs = jnp.concatenate([inputs, jnp.broadcast_to(action, (len(inputs), *action.shape))], -1)
-        known = inputs.shape[-1]
-        first = jnp.einsum("cpui,cbi->cpub", self.first[..., :known], inputs)
-        if action is not None and action.ndim == 3:
-            first = first + jnp.einsum("cpui,bpi->cpub", self.first[..., known:], action)
+        inputs = jnp.swapaxes(seen.inputs, -1, -2)
+        if action is None or action.ndim == 2:
+            # The same for all policies: one product.
+            acted = [] if action is None else [jnp.broadcast_to(action.T, (len(inputs), *action.T.shape))]
+            first = jnp.einsum("cpui,cib->cpub", self.first, jnp.concatenate([inputs, *acted], axis=1))
+        else:
+            shape = self.first.shape[:2]
+            parts = (inputs[:, None], jnp.moveaxis(action, 0, -1)[None])
+            own = [jnp.broadcast_to(part, (*shape, *part.shape[2:])) for part in parts]
+            first = jnp.einsum("cpui,cpib->cpub", self.first, jnp.concatenate(own, axis=2))
         layers, norms = _flat((self.layers, self.norms))
         hidden = jax.nn.relu(norms[0].columns(_flat(first + self.bias[..., None])))
         for layer, norm in zip(layers, norms[1:], strict=True):
-            hidden = jax.nn.relu(norm.columns(layer.columns(hidden)))
+            hidden = jax.nn.relu(norm.columns(layer(hidden)))
         return hidden.reshape(*first.shape[:2], *hidden.shape[1:])
 
     def regressors(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,17 +14,21 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vlbm.compilation import keep_programs
+from vlbm.cores import available_cores
+from vlbm.devices import LOTS, WHOLE, over_devices, placed, split
 from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.leap import leap, probe_size
+from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
+from vlbm.estimators.critics.trained import Trained, asked
 from vlbm.progress import Progress
 from vlbm.training import Schedule
 
 STRIDE = 50  # steps per compiled call
 LOOKS = 20  # how often the values are looked at
+CACHE = 2**22  # bytes of networks trained together: more of them would be read from afar at every step
 LEAPS = 0.8  # the share of training in which last layers leap, at every second look
-CHUNK = 1024  # observations evaluated at once: what networks keep of them should fit in caches
 
 
 @dataclass(frozen=True)
@@ -47,65 +52,6 @@ class State(NamedTuple):
         return State(online, target, average, self.optimiser)
 
 
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """Critics after training, and how it went."""
-
-    critics: Critics
-    shape: Shape
-    logged: Logged
-    choices: Choices
-    table: Float[Array, "copies*rows policies*act"] | None
-    # Mean value over logged initial observations at every look, last at the end.
-    course: Float[np.ndarray, "looks models policies"]
-    steps: int  # less than were asked for when training was interrupted
-    diverged: dict[int, int]  # policies whose networks left the numbers, and the last step before
-
-    def state_values(self, rows: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "models policies rows"]:
-        """V of logged observations, in double precision."""
-        return self.raw(self._averaged(rows, range(self._draws))[0])
-
-    def initial_values(
-        self, rows: Int[np.ndarray, " rows"], *, draws: int
-    ) -> tuple[Float[np.ndarray, "models policies rows"], Float[np.ndarray, "models policies"]]:
-        """V of some observations with more draws than usual, and the share that left the feasible range."""
-        drawn = range(self._draws, self._draws + draws) if self.choices.drawn else range(1)
-        values, outside = self._averaged(rows, drawn)
-        return self.raw(values), (outside > 1e-3).mean(axis=-1)
-
-    def action_values(self, steps: Int[np.ndarray, " steps"]) -> Float[np.ndarray, "models policies steps"]:
-        """Q of logged actions, in double precision."""
-        parts = [
-            np.asarray(_action_values(self.critics, self.logged, jnp.asarray(part), self.shape))[..., :count]
-            for part, count in chunks(steps)
-        ]
-        return self.raw(np.concatenate(parts, axis=-1))
-
-    def raw(self, values: Float[np.ndarray, "*batch"]) -> Float[np.ndarray, "*batch"]:
-        """Values in the units of rewards."""
-        return float(self.logged.offset) + float(self.logged.unit) * values.astype(np.float64)
-
-    def choice(self, rows: Int[np.ndarray, " rows"], *, draw: int) -> Float[Array, "rows policies*act"]:
-        """What the policies do at logged observations."""
-        return _choice(self.choices, self.table, rows, draw)
-
-    @property
-    def _draws(self) -> int:
-        return self.choices.draws if self.choices.drawn else 1
-
-    def _averaged(self, rows: np.ndarray, draws: range) -> tuple[np.ndarray, np.ndarray]:
-        parts: list[tuple[np.ndarray, np.ndarray]] = []
-        for part, count in chunks(rows):
-            total: Any = 0.0
-            for draw in draws:
-                choice = self.choice(part, draw=draw)
-                found = _state_values(self.critics, self.logged, jnp.asarray(part), choice, self.shape)
-                total = total + np.stack([np.asarray(piece, np.float64) for piece in found]) / len(draws)
-            parts.append(total[..., :count])
-        values, outside = np.concatenate(parts, axis=-1)
-        return values, outside
-
-
 def train(
     critics: Critics,
     logged: Logged,
@@ -125,10 +71,14 @@ def train(
     """
     keep_programs()
     random = np.random.default_rng(seed)
-    optimiser = jax.jit(jax.vmap(jax.vmap(descent.schedule.optimiser().init)))(critics)
-    state = State(critics, critics, critics, optimiser)
-    table = choices.table() if choices.copies else None
     before = np.asarray(logged.before)
+    # Adam begins with zeros, which need no program.
+    fresh = jax.eval_shape(jax.vmap(jax.vmap(descent.schedule.optimiser().init)), critics)
+    optimiser = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), fresh)
+    critics, optimiser = seated((critics, optimiser), shape)
+    state = State(critics, critics, critics, optimiser)
+    logged = placed(logged, over_devices(shape.lots))
+    table = seated(choices.table(), shape) if choices.copies else None
     count = min(probe_size(critics), len(pool))
     sound = critics
     course: list[np.ndarray] = []
@@ -136,32 +86,35 @@ def train(
     steps, done = descent.schedule.steps, 0
     # Looks fall between compiled calls, so that there is no program of another length.
     every = max(steps // LOOKS, 1)
+    losses: Any = np.zeros(0)
     try:
         with progress.task(total=steps) as report:
             while done < steps:
-                begin, done = done, min(done + STRIDE, steps, done - done % every + every)
+                end = min(done + STRIDE, steps, done - done % every + every)
                 drawn = pool[random.integers(len(pool), size=(STRIDE, descent.batch))]
                 luck = random.integers(max(choices.copies, 1), size=drawn.shape)
-                places, block = _places(choices, table, before[drawn] + 1, luck, begin)
-                bounds = jnp.asarray(begin), jnp.asarray(done)
-                state, loss = _advance(
-                    state, logged, block, jnp.asarray(drawn), places, bounds, shape, descent
-                )
+                choice = asked(choices, table, before[drawn] + 1, done if table is None else luck, shape)
+                bounds = jnp.asarray(done), jnp.asarray(end)
+                if done:  # waits for the stretch before, which went on while this one was drawn
+                    report(done, {"loss": float(np.mean(losses))})
+                state, losses = _advance(state, logged, choice, jnp.asarray(drawn), bounds, shape, descent)
+                begin, done = done, end
                 if done % every == 0 or done == steps:
                     look = done // every
                     if look % 2 == 0 and done <= LEAPS * steps:
                         probe = random.choice(pool, count, replace=False)
-                        answer = _choice(choices, table, before[probe] + 1, look % max(choices.copies, 1))
-                        by = leap(state.average, logged, jnp.asarray(probe), answer, shape)
-                        state = state.corrected(by)
+                        draw = look % max(choices.copies, 1)
+                        choice = asked(choices, table, before[probe] + 1, draw, shape)
+                        state = _corrected(state, leap(state.average, logged, probe, choice, shape), shape)
                     now = Trained(state.average, shape, logged, choices, table, np.zeros(0), done, {})
                     values = now.state_values(initial).mean(axis=-1)
                     fine = np.isfinite(values).all(axis=0)
                     for index in np.flatnonzero(~fine):
                         diverged.setdefault(int(index), begin)
-                    sound = state.average.chosen(np.broadcast_to(fine, state.average.bias.shape[:2]), sound)
+                    keep = np.broadcast_to(fine, state.average.bias.shape[:2])
+                    sound = state.average if fine.all() else state.average.chosen(keep, sound)
                     course.append(np.where(fine, values, course[-1] if course else now.raw(np.zeros(1))))
-                report(done, {"loss": float(jnp.mean(loss))})
+            report(done, {"loss": float(np.mean(losses))})
     except KeyboardInterrupt:
         if not course:  # too early for any look: what there is must do
             sound = state.average
@@ -169,62 +122,71 @@ def train(
     return Trained(sound, shape, logged, choices, table, np.stack(course), done, diverged)
 
 
-def _places(
-    choices: Choices,
-    table: Array | None,
-    after: Int[np.ndarray, "strides batch"],
-    luck: Int[np.ndarray, "strides batch"],
-    number: int,
-) -> tuple[Int[Array, "strides batch"], Array]:
-    """Where in a table the choices after drawn steps stand: in the whole one, or in one made for them."""
-    if table is not None:
-        return jnp.asarray(luck * len(choices.observation) + after, jnp.int32), table
-    block = choices.at(after.ravel(), draw=number)
-    return jnp.arange(after.size, dtype=jnp.int32).reshape(after.shape), jnp.asarray(block)
-
-
-def _choice(choices: Choices, table: Array | None, rows: np.ndarray, draw: int) -> Array:
-    if table is None or draw >= choices.copies:
-        return jnp.asarray(choices.at(rows, draw=draw))
-    return table[jnp.asarray(draw * len(choices.observation) + rows)]
-
-
-def chunks(rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Parts of one length; the last is filled up with its own last row."""
-    size = min(CHUNK, len(rows))
-    for first in range(0, len(rows), size):
-        part = rows[np.minimum(np.arange(first, first + size), len(rows) - 1)]
-        yield part, min(size, len(rows) - first)
-
-
 @eqx.filter_jit
-def _state_values(critics: Critics, logged: Logged, rows: Array, choice: Array, shape: Shape):
-    return logged.state_values(critics, rows, choice, shape)
-
-
-@eqx.filter_jit
-def _action_values(critics: Critics, logged: Logged, steps: Array, shape: Shape) -> Array:
-    return logged.logged_values(critics, steps, shape)
+def _corrected(state: State, by: Float[Array, "copies policies regressors #outputs"], shape: Shape) -> State:
+    return split(State.corrected, shape.lots, in_specs=(SEATS, SEATS), out_specs=SEATS)(state, by)
 
 
 @eqx.filter_jit
 def _advance(
     state: State,
     logged: Logged,
-    table: Float[Array, "places policies*act"],
+    choice: Asked,
     drawn: Int[Array, "strides batch"],
-    places: Int[Array, "strides batch"],
     bounds: tuple[Array, Array],
     shape: Shape,
     descent: Descent,
+) -> tuple[State, Float[Array, " policies"]]:
+    def own(state: State, logged: Logged, choice: Asked, drawn: Array, bounds: tuple[Array, Array]):
+        answers = choice.found.reshape(*drawn.shape, shape.lot.policies, -1)
+        return _in_blocks(partial(_stretch, descent, logged, drawn, bounds), state, answers, shape.lot)
+
+    specs, found = (SEATS, WHOLE, ASKED, WHOLE, WHOLE), (SEATS, LOTS)
+    return split(own, shape.lots, in_specs=specs, out_specs=found)(state, logged, choice, drawn, bounds)
+
+
+def _in_blocks(
+    stretch: Callable[..., tuple[State, Array]],
+    state: State,
+    answers: Float[Array, "strides batch policies act"],
+    shape: Shape,
+) -> tuple[State, Float[Array, " policies"]]:
+    """One block of policies after the other makes all steps of the stretch: caches then hold its networks."""
+    count = shape.policies
+    each = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) // count
+    sizes = [size for size in range(1, count + 1) if count % size == 0]
+    # Cores that share a device divide products among them, and small ones badly.
+    alone = len(jax.local_devices()) >= available_cores()
+    size = max([size for size in sizes if size * each <= CACHE], default=1) if alone else count
+
+    def cut(leaf: Array, axis: int) -> Array:
+        blocks = leaf.reshape(*leaf.shape[:axis], count // size, size, *leaf.shape[axis + 1 :])
+        return jnp.moveaxis(blocks, axis, 0)
+
+    def joined(leaf: Array) -> Array:
+        return jnp.moveaxis(leaf, 0, 1).reshape(leaf.shape[1], count, *leaf.shape[3:])
+
+    parts = (jax.tree.map(partial(cut, axis=1), state), cut(answers, 2))
+    done, losses = jax.lax.map(lambda part: stretch(*part, replace(shape, policies=size)), parts)
+    return jax.tree.map(joined, done), losses.reshape(count)
+
+
+def _stretch(
+    descent: Descent,
+    logged: Logged,
+    drawn: Int[Array, "strides batch"],
+    bounds: tuple[Array, Array],
+    state: State,
+    answers: Float[Array, "strides batch policies act"],
+    shape: Shape,
 ) -> tuple[State, Float[Array, " policies"]]:
     optimiser = descent.schedule.optimiser()
     begin, end = bounds
 
     def body(index: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
         (online, target, average, optimiser_state), _ = carry
-        step, choice = drawn[index - begin], table[places[index - begin]]
-        aim = shape.per_copy(logged.targets(target, step, choice, shape))
+        step, answer = drawn[index - begin], answers[index - begin]
+        aim = shape.per_copy(logged.targets(target, step, answer, shape))
         weight = shape.per_copy(logged.weight[logged.episode[step]].T)[:, None]
 
         def loss(online: Critics) -> tuple[Array, Array]:

@@ -33,7 +33,7 @@ class Answers:
 
     @classmethod
     def of(cls, choices: Choices) -> Answers:
-        return cls(choices, choices.table() if choices.copies else None)
+        return cls(choices, jnp.asarray(choices.table()) if choices.copies else None)
 
     def at(self, rows: Int[np.ndarray, " rows"], *, draw: int) -> Float[Array, "rows policies*act"]:
         places, block = self.places(rows, np.full(rows.shape, draw % max(self.choices.copies, 1)), draw)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from vlbm.estimators.critics.bellman import Logged
-from vlbm.estimators.critics.temporal_difference import chunks
+from vlbm.estimators.critics.trained import chunks
 from vlbm.estimators.ratios.balance import Balance
 from vlbm.estimators.ratios.descent import Trained
 from vlbm.estimators.ratios.functions import Reading

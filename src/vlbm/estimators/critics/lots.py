@@ -1,0 +1,45 @@
+"""Lots of policies: every device has the critics of its own, and they never meet."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from vlbm.devices import AXIS, WHOLE, over_devices, placed
+from vlbm.estimators.critics.bellman import Logged, Shape
+
+# The axes of all that belongs to policies: copies or places first, then policies.
+SEATS = PartitionSpec(None, AXIS)
+BUDGET = 1 << 32  # bytes; every device has the log, and all of them together hold no more than this of it
+
+
+class Asked(NamedTuple):
+    """What policies do: a table, and where in it those stand that were asked for."""
+
+    table: Float[Array, "places policies*act"]
+    place: Int[Array, "*batch"]
+
+    @property
+    def found(self) -> Float[Array, "*batch policies*act"]:
+        return self.table[self.place]
+
+
+ASKED = Asked(SEATS, WHOLE)  # type: ignore[arg-type]  # where its parts are
+
+
+def lots_for(policies: int, logged: Logged) -> tuple[int, int]:
+    """Over how many devices policies are spread, and how many seats are empty, for all get as many."""
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(logged))
+    devices = max(min(len(jax.local_devices()), BUDGET // size), 1)
+    each = -(-policies // devices)
+    lots = -(-policies // each)
+    return lots, lots * each - policies
+
+
+def seated(tree: Any, shape: Shape) -> Any:
+    """Every array where the policies are that it belongs to."""
+    return placed(jax.tree.map(np.asarray, tree), over_devices(shape.lots, SEATS))
