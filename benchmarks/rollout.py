@@ -26,6 +26,7 @@ from timing import fastest
 from yardstick import Yardstick
 from yardstick_rollout import imagine
 
+from vlbm.cores import use_cores
 from vlbm.models.branching import BranchingModel
 from vlbm.policies.mlp import MLPPolicy
 from vlbm.rollout import rollout
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--long", type=int, default=1000, help="steps of the single episode")
     parser.add_argument("--repeats", type=int, default=9, help="the fastest counts, of all alike")
     arguments = parser.parse_args()
+    use_cores()  # as the command line does, unless this process was told of its devices
     threads()
     settings = paper_settings(branches=arguments.branches)
     world = make_world(settings)

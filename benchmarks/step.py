@@ -11,6 +11,7 @@ from telling import cores, say, tell, threads
 from timing import fastest
 from yardstick import Yardstick
 
+from vlbm.cores import use_cores
 from vlbm.estimators.worlds.vlbm import VLBM
 
 
@@ -22,6 +23,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="training steps of vlbm to measure")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
+    use_cores()  # as the command line does, unless this process was told of its devices
     shape = {name: getattr(arguments, name) for name in ("branches", "window", "batch")}
     settings = paper_settings(**shape)
     ours = step_seconds(settings, steps=arguments.steps)

@@ -68,8 +68,7 @@ def on_cores(count: int, preset: str) -> dict[str, float]:
     """The figures of a process that may use so many cores."""
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:count])
     command = ["taskset", "-c", cores, sys.executable, __file__, "--within", preset]
-    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(count)}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -78,6 +77,7 @@ def measure_step(preset: str) -> dict[str, float]:
     import jax
     from measure import peak_time, products, smooth_logs
 
+    from vlbm.cores import use_cores
     from vlbm.estimators.worlds.presets import PRESETS
     from vlbm.estimators.worlds.settings import Lesson
     from vlbm.estimators.worlds.vlbm import VLBM
@@ -85,6 +85,7 @@ def measure_step(preset: str) -> dict[str, float]:
     from vlbm.windows import WindowSource
     from vlbm.workplaces import side_by_side
 
+    use_cores()  # as the command line does
     length = 1000
     settings = VLBM(**PRESETS[preset])
     whole = settings.window is None  # takes most of a minute a stretch, so one round must do

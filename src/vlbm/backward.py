@@ -101,6 +101,23 @@ def _stacked_product_backward(saved: tuple[Array, Array], cotangent: Array) -> t
 stacked_product.defvjp(_stacked_product_forward, _stacked_product_backward)
 
 
+@jax.custom_vjp
+def raised(columns: Float[Array, "*stack size batch"], bias: Float[Array, "*stack size"]) -> Array:
+    """Columns with a bias added to each; its gradient is summed up by a product."""
+    return columns + bias[..., None]
+
+
+def _raised_forward(columns: Array, bias: Array) -> tuple[Array, None]:
+    return raised(columns, bias), None
+
+
+def _raised_backward(saved: None, cotangent: Array) -> tuple[Array, Array]:
+    return cotangent, cotangent @ jnp.ones(cotangent.shape[-1])
+
+
+raised.defvjp(_raised_forward, _raised_backward)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def repeated(values: Float[Array, "*shape"], count: int) -> Float[Array, "count *shape"]:
     """The same values several times over; a product adds up their gradients, which reductions do slowly."""

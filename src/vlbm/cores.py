@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 
 from vlbm.errors import InputError
+
+# Where every core has a device of its own, nothing within a device is to be divided among threads, and sums
+# are faster without the library that does products. XLA stops at flags it does not know, so they are only
+# given to the releases they were tried with.
+TRIED = "0.10."
+FLAGS = (
+    "--xla_disable_hlo_passes=cpu-parallel-task-assigner",
+    "--xla_cpu_multi_thread_eigen=false",
+    "--xla_cpu_experimental_ynn_fusion_type=individual_dot",
+)
 
 
 def use_cores(count: int | None = None) -> None:
@@ -30,6 +41,11 @@ def use_cores(count: int | None = None) -> None:
             ) from error
     else:
         os.environ["JAX_NUM_CPU_DEVICES"] = str(wanted)
+    if wanted > 1 and version("jaxlib").startswith(TRIED):
+        given = os.environ.get("XLA_FLAGS", "")
+        # What the user has set stays as it is.
+        more = [flag for flag in FLAGS if flag.partition("=")[0] not in given]
+        os.environ["XLA_FLAGS"] = " ".join([given, *more]).strip()
 
 
 def available_cores() -> int:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from vlbm.backward import stacked_product
+from vlbm.backward import raised, stacked_product
 from vlbm.estimators.critics.quadratic import LARGEST, Quadratic
 from vlbm.networks import Identity, LayerNorm, Linear, make_normalisation
 
@@ -52,7 +52,7 @@ class Layer(eqx.Module):
         return cls(linear.weight.T, linear.bias)
 
     def __call__(self, columns: Float[Array, "*stack inputs batch"]) -> Float[Array, "*stack outputs batch"]:
-        return stacked_product(self.weight, columns) + self.bias[..., None]
+        return raised(stacked_product(self.weight, columns), self.bias)
 
 
 class Critics(eqx.Module):
@@ -136,7 +136,7 @@ class Critics(eqx.Module):
             own = [jnp.broadcast_to(part, (*shape, *part.shape[2:])) for part in parts]
             first = jnp.einsum("cpui,cpib->cpub", self.first, jnp.concatenate(own, axis=2))
         layers, norms = _flat((self.layers, self.norms))
-        hidden = jax.nn.relu(norms[0].columns(_flat(first + self.bias[..., None])))
+        hidden = jax.nn.relu(norms[0].columns(raised(_flat(first), _flat(self.bias))))
         for layer, norm in zip(layers, norms[1:], strict=True):
             hidden = jax.nn.relu(norm.columns(layer(hidden)))
         return hidden.reshape(*first.shape[:2], *hidden.shape[1:])
