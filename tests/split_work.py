@@ -16,6 +16,8 @@ import numpy as np
 
 from vlbm import VLBM, unrolling, workplaces
 from vlbm.devices import parts_for
+from vlbm.estimators.critics.fqe import FQE
+from vlbm.estimators.critics.lots import lots_for
 from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.estimators.worlds.presets import PRESETS
 from vlbm.policies.base import TracedPolicy
@@ -84,13 +86,28 @@ def feed_forward(logs) -> dict[str, object]:
     }
 
 
+def critics(logs) -> dict[str, object]:
+    """Values, errors and what residuals weigh, of networks with two layers."""
+    policies = {
+        name: Push(jnp.asarray(force)) for name, force in (("left", -1.0), ("rest", 0.0), ("right", 1.0))
+    }
+    settings = FQE(shared=False, units=(8, 8), steps=60, batch=32)
+    fitted = settings.fit(logs, seed=0).train(policies, discount=0.9)
+    rows = [
+        fitted.estimate(name, interval="asymptotic", resamples=1, confidence=0.95, seed=0)
+        for name in policies
+    ]
+    lots = lots_for(len(policies), fitted.trained.logged)
+    return {"critics": [[row.value, row.standard_error] for row in rows], "lots": lots}
+
+
 def main(work: str) -> None:
     logs, devices = walks(40, 12), jax.local_devices()
     out: dict[str, object] = {"devices": len(jax.devices()), "parts": parts_for(64)}
     for parts in (1, 2):
         workplaces.parts_for = unrolling.parts_for = lambda batch, smallest=1, parts=parts: parts
         workplaces.jax.local_devices = lambda parts=parts: devices[:parts]
-        found = branching(logs) if work == "branching" else feed_forward(logs)
+        found = {"branching": branching, "critics": critics}.get(work, feed_forward)(logs)
         for name, value in found.items():
             out.setdefault(name, []).append(value)
     print(json.dumps(out))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vlbm.backward import affine, contracted, softplus
+from vlbm.backward import affine, contracted, raised, softplus, stacked_product
 
 
 @pytest.mark.parametrize("widths", [(2, 5), (5, 2), (3, 3)])
@@ -45,3 +45,21 @@ def test_the_softplus_and_its_slope_hold_for_numbers_of_every_size():
     np.testing.assert_allclose(softplus(jnp.asarray(values)), np.logaddexp(exact, 0.0), rtol=1e-6, atol=1e-7)
     slope = jax.vmap(jax.grad(softplus))(jnp.asarray(values))
     np.testing.assert_allclose(slope, 1 / (1 + np.exp(-exact)), rtol=1e-6, atol=1e-7)
+
+
+def test_products_of_stacks_and_what_is_added_to_columns_have_the_gradients_jax_derives():
+    random = np.random.default_rng(0)
+    shapes = ((4, 5, 3), (4, 3, 7), (4, 5))
+    left, right, bias = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes)
+
+    def ours(left, right, bias):
+        return jnp.sin(raised(stacked_product(left, right), bias)).sum()
+
+    def plain(left, right, bias):
+        return jnp.sin(left @ right + bias[..., None]).sum()
+
+    found, expected = (
+        jax.value_and_grad(loss, argnums=(0, 1, 2))(left, right, bias) for loss in (ours, plain)
+    )
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)

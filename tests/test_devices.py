@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vlbm import cores
 from vlbm.cores import use_cores
 from vlbm.devices import everywhere, in_lots, parts_for, share, split
 from vlbm.errors import InputError
@@ -89,6 +90,14 @@ def test_devices_do_not_share_their_luck(both):
     np.testing.assert_allclose(action[:, 1] - action[:, 0], 2.0, atol=1e-5)
 
 
+def test_policies_whose_critics_are_on_two_devices_have_the_values_they_have_on_one():
+    found = whole_and_split("critics")
+    assert found["lots"] == [[1, 0], [2, 1]]  # of three policies, and empty seats
+    whole, parts = (np.array(values) for values in found["critics"])
+    np.testing.assert_allclose(whole, parts, rtol=2e-3)
+    assert np.ptp(whole, axis=0).min() > 0
+
+
 def test_with_one_device_nothing_is_split():
     assert parts_for(640) == 1
     batch = jnp.arange(6.0)
@@ -101,6 +110,24 @@ def test_a_number_of_cores_that_is_none_is_refused_by_name(monkeypatch):
     monkeypatch.setenv("VLBM_CORES", "many")
     with pytest.raises(InputError, match="VLBM_CORES=many"):
         use_cores()
+
+
+@pytest.mark.parametrize(
+    ("release", "count", "told"),
+    [("0.10.2", 2, True), ("0.10.2", 1, False), ("0.99.0", 2, False)],
+)
+def test_only_releases_they_were_tried_with_are_given_flags_and_the_users_stay(
+    monkeypatch, release, count, told
+):
+    monkeypatch.delitem(sys.modules, "jax")
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "1")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=true")
+    monkeypatch.setattr(cores, "version", lambda name: release)
+    use_cores(count)
+    assert os.environ["JAX_NUM_CPU_DEVICES"] == str(count)
+    flags = os.environ["XLA_FLAGS"].split()
+    assert flags[0] == "--xla_cpu_multi_thread_eigen=true"
+    assert flags[1:] == ([cores.FLAGS[0], cores.FLAGS[2]] if told else [])
 
 
 def test_cores_cannot_be_changed_once_jax_has_computed():

@@ -18,7 +18,7 @@ from vlbm import fingerprints
 from vlbm.estimators.worlds.settings import Lesson
 from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.fingerprints import NotPlainError, described, fingerprint, source_digest
-from vlbm.training import Schedule
+from vlbm.schedule import Schedule
 
 
 @dataclass(frozen=True)

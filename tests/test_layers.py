@@ -24,7 +24,7 @@ ROOMS = (
     ("normalising",),
     ("networks", "drawing"),
     ("recurrence", "windows"),
-    ("feeding", "workplaces"),
+    ("feeding", "workplaces", "schedule"),
     ("training",),
     ("models",),
     ("unrolling",),

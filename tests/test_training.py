@@ -19,7 +19,8 @@ from systems import bits
 from vlbm import training
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.progress import Progress, Report
-from vlbm.training import Evaluated, History, Schedule, minimise
+from vlbm.schedule import Schedule
+from vlbm.training import Evaluated, History, minimise
 
 TARGET = np.array([1.0, -2.0, 0.5], np.float32)
 

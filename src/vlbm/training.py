@@ -8,19 +8,19 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
 from vlbm.compilation import keep_programs
 from vlbm.devices import everywhere, gathered, placed, released, split
 from vlbm.errors import TrainingDivergedError
 from vlbm.progress import Progress, silent
+from vlbm.schedule import Schedule
 from vlbm.storage import check_identity, load_tree, read_information, save_tree
 from vlbm.tracing import kept
 from vlbm.workplaces import Workplace
@@ -32,44 +32,6 @@ Model = TypeVar("Model")
 FEWEST, STRIDE = 10, 50
 PATIENCE = 3.0  # seconds a call may take if it makes more than the fewest steps
 AHEAD = 2**26  # bytes at most of what the steps of a call learn from, drawn before the first of them
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long and how fast to descend."""
-
-    steps: int = 1000
-    learning_rate: float = 1e-3
-    warm_up: int = 0
-    decay: Literal["cosine", "exponential"] = "cosine"
-    decay_rate: float = 0.05  # cosine: what remains of the rate at the end; exponential: factor per step
-    clip: float | None = 20.0  # of the global gradient norm
-    weight_decay: float = 0.0  # L2 on weight matrices, added to the gradient
-    validate_every: int = 250
-
-    def optimiser(self, *, flat: bool = False) -> optax.GradientTransformation:
-        """How gradients become updates; `flat` moves all numbers as one vector.
-
-        A program for one vector is a quarter smaller than one for fifty arrays, and is compiled and read the
-        sooner for it. Stacked networks, each with its own gradient's norm, stay as they are.
-        """
-        if self.decay == "cosine":
-            rate = optax.warmup_cosine_decay_schedule(
-                init_value=self.learning_rate / max(self.warm_up, 1),
-                peak_value=self.learning_rate,
-                warmup_steps=self.warm_up,
-                decay_steps=max(self.steps, self.warm_up + 1),
-                end_value=self.learning_rate * self.decay_rate,
-            )
-        else:
-            rate = optax.exponential_decay(self.learning_rate, 1, self.decay_rate)
-        clip = [] if self.clip is None else [optax.clip_by_global_norm(self.clip)]
-        adam, as_one = optax.adam(rate), optax.flatten if flat else lambda part: part
-        if not self.weight_decay:
-            return as_one(optax.chain(*clip, adam))
-        # Which numbers decay is told by their names.
-        decay = optax.add_decayed_weights(self.weight_decay, mask=_weights)
-        return optax.chain(*clip, decay, as_one(adam))
 
 
 class Evaluated(NamedTuple):
@@ -295,11 +257,6 @@ def _check_finite(terms: dict[str, float], step: int, schedule: Schedule) -> Non
             f"training diverged at step {step}: {', '.join(broken)} is no longer a number; "
             f"lower learning_rate (now {schedule.learning_rate:g}) or clip (now {schedule.clip})"
         )
-
-
-def _weights(tree: Any) -> Any:
-    """Which leaves are weight matrices, by name: stacked biases are matrices too."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: getattr(path[-1], "name", None) == "weight", tree)
 
 
 def _on_device(leaf: Any) -> Any:

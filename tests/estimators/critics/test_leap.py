@@ -10,7 +10,7 @@ import numpy as np
 
 from vlbm.estimators.critics.bellman import Problem, Shape
 from vlbm.estimators.critics.choices import Choices
-from vlbm.estimators.critics.leap import leap, probe_size
+from vlbm.estimators.critics.leap import leap, probe_size, solved
 from vlbm.estimators.critics.lots import Asked
 from vlbm.estimators.critics.networks import Critics
 from vlbm.scaling import Scaler
@@ -72,3 +72,10 @@ def test_quadratic_parts_are_left_out_where_there_would_be_too_many_products():
     assert critics(1, observations=27, actions=8).quadratic is None
     assert critics(1, quadratic=False).quadratic is None
     assert critics(1, discrete=True, actions=3).quadratic is None
+
+
+def test_equations_without_an_answer_leave_the_others_theirs():
+    square = np.stack([np.diag([2.0, 4.0]), np.zeros((2, 2))])[None]
+    found = solved(square, np.ones((1, 2, 2)), np.zeros((1, 2)), ridge=1.0)
+    np.testing.assert_allclose(found[0, 0], [0.5, 0.25])
+    assert np.isnan(found[0, 1]).all()

@@ -16,7 +16,7 @@ from vlbm.estimators.critics.representation import (
     what_came_after,
 )
 from vlbm.progress import silent
-from vlbm.training import Schedule
+from vlbm.schedule import Schedule
 
 
 def logs(*, columns: int = 1) -> Episodes:

@@ -26,7 +26,7 @@ from vlbm.policies.base import Policy
 from vlbm.policies.crowd import Actions
 from vlbm.progress import Progress, silent
 from vlbm.scaling import Scaler
-from vlbm.training import Schedule
+from vlbm.schedule import Schedule
 
 
 @dataclass(frozen=True)

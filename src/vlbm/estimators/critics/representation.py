@@ -13,7 +13,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from vlbm.episodes import Episodes
 from vlbm.networks import MLP, Linear, stacked
 from vlbm.progress import Progress
-from vlbm.training import Evaluated, Schedule, minimise
+from vlbm.schedule import Schedule
+from vlbm.training import Evaluated, minimise
 
 DISCOUNTS = (0.0, 0.9, 0.98)  # beside the one asked for: what comes at once, soon and later
 COLUMNS = 32  # of observations that are forecast; of wider ones as many random mixtures

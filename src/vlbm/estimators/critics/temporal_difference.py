@@ -23,7 +23,7 @@ from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.trained import Trained, asked
 from vlbm.progress import Progress
-from vlbm.training import Schedule
+from vlbm.schedule import Schedule
 
 STRIDE = 50  # steps per compiled call
 LOOKS = 20  # how often the values are looked at

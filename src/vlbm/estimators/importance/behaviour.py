@@ -18,7 +18,8 @@ from vlbm.estimators.importance.likelihood import log_probs
 from vlbm.policies.mlp import Layer, MLPPolicy
 from vlbm.progress import Progress, silent
 from vlbm.scaling import Scaler
-from vlbm.training import Evaluated, Schedule, minimise
+from vlbm.schedule import Schedule
+from vlbm.training import Evaluated, minimise
 
 # Spread in units of the logged actions' own: logs that look deterministic must not have infinite density.
 LOG_STD_RANGE = (-5.0, 2.0)

@@ -22,7 +22,7 @@ from vlbm.estimators.ratios.correction import Corrected
 from vlbm.estimators.ratios.descent import Method, train
 from vlbm.estimators.ratios.functions import Reading
 from vlbm.scaling import Scaler
-from vlbm.training import Schedule
+from vlbm.schedule import Schedule
 
 
 @dataclass(frozen=True)

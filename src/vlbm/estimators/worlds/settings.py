@@ -24,8 +24,9 @@ from vlbm.feeding import WindowFeed
 from vlbm.models.base import Imagination, World
 from vlbm.progress import Progress
 from vlbm.scaling import Scaler
+from vlbm.schedule import Schedule
 from vlbm.selection import Selection
-from vlbm.training import Evaluated, History, Schedule, minimise
+from vlbm.training import Evaluated, History, minimise
 from vlbm.windows import Window, WindowSource
 from vlbm.workplaces import Workplace, side_by_side
 
