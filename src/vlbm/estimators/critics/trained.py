@@ -67,7 +67,7 @@ class Trained:
         count = len(self.choices.policies)
         return replace(
             self,
-            critics=jax.tree.map(lambda leaf: leaf[:, :count], released(self.critics)),
+            critics=released(jax.tree.map(lambda leaf: np.asarray(leaf)[:, :count], self.critics)),
             shape=replace(self.shape, policies=count, lots=1),
             logged=released(self.logged),
             choices=replace(self.choices, empty=0),
