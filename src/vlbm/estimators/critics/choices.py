@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -98,7 +99,7 @@ class Choices:
             _probabilities(crowd, seen, self.action_size)
             if exact
             else _actions(crowd, seen, self.actions, key)
-            for exact, crowd, _ in self._crowds[device]
+            for (exact, _), crowd in zip(self._members, self._crowds[device], strict=True)
         ]
 
     def _finished(
@@ -111,9 +112,10 @@ class Choices:
     ) -> tuple[int, Float[np.ndarray, "batch policies*act"]]:
         count = len(self.policies)
         answer = np.empty((len(observation), count + self.empty, self.action_size), np.float32)
-        for (exact, _, indices), actions in zip(self._crowds[jax.local_devices()[0]], begun, strict=True):
+        names = list(self.policies)
+        for (exact, indices), actions in zip(self._members, begun, strict=True):
             for index, found in zip(indices, np.asarray(actions), strict=True):
-                answer[:, index] = self._checked(list(self.policies)[index], found, exact)
+                answer[:, index] = self._checked(names[index], found, exact)
         for index, (name, policy) in enumerate(self.policies.items()):
             if not isinstance(policy, TracedPolicy):
                 raw = self._foreign(policy, observation, key)
@@ -147,18 +149,23 @@ class Choices:
         return self.discrete and self.actions == "sample" and has_log_prob(policy)
 
     @cached_property
-    def _crowds(self) -> dict[jax.Device, list[tuple[bool, Crowd, list[int]]]]:
-        """Policies written in JAX, those with exact probabilities apart, on every device."""
-        members: dict[bool, dict[int, TracedPolicy]] = {True: {}, False: {}}
-        for index, policy in enumerate(self.policies.values()):
-            if isinstance(policy, TracedPolicy):
-                members[self._exact(policy)][index] = policy
+    def _members(self) -> list[tuple[bool, list[int]]]:
+        """Policies written in JAX by their numbers, those with exact probabilities apart."""
+        traced = [
+            (self._exact(policy), index)
+            for index, policy in enumerate(self.policies.values())
+            if isinstance(policy, TracedPolicy)
+        ]
+        groups = [(exact, [index for kind, index in traced if kind is exact]) for exact in (True, False)]
+        return [(exact, indices) for exact, indices in groups if indices]
+
+    @cached_property
+    def _crowds(self) -> dict[jax.Device, list[Crowd]]:
+        """The same as crowds, on every device."""
+        policies: list[Any] = list(self.policies.values())
+        groups = [[policies[index] for index in indices] for _, indices in self._members]
         return {
-            device: [
-                (exact, Crowd.of(list(group.values()), SingleDeviceSharding(device)), list(group))
-                for exact, group in members.items()
-                if group
-            ]
+            device: [Crowd.of(group, SingleDeviceSharding(device)) for group in groups]
             for device in jax.local_devices()
         }
 
