@@ -27,6 +27,8 @@ ROOMS = (
     ("feeding", "workplaces", "schedule"),
     ("training",),
     ("models",),
+    ("chance",),
+    ("settling",),
     ("unrolling",),
     ("rollout",),
     ("metrics", "estimate"),

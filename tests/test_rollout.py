@@ -397,6 +397,16 @@ SMALL = {
 
 
 @pytest.mark.parametrize("method", SMALL)
+def test_a_learnt_world_gives_the_same_inside_and_outside_the_compiled_loop(method):
+    logs = walks(8, 40)
+    world = SMALL[method].make_world(logs, key=jax.random.key(0))
+    policies = {"a": mlp((5,), seed=0), "b": mlp((5,), seed=1)}
+    called = {name: FunctionPolicy(policy.mean) for name, policy in policies.items()}
+    options = {"start": logs.initial_observations(), "horizon": 2 * CHUNK, "actions": "mean"}
+    check_same_but_rounding(run(world, policies, **options), run(world, called, **options))
+
+
+@pytest.mark.parametrize("method", SMALL)
 def test_in_a_learnt_world_every_episode_keeps_its_own_luck(monkeypatch, method):
     logs = walks(8, 40)
     world = SMALL[method].make_world(logs, key=jax.random.key(0))

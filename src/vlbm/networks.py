@@ -41,6 +41,9 @@ class Linear(eqx.Module):
         """The same where a batch lies in columns; of stacked layers each has a batch of its own."""
         return jnp.einsum("...io,...ib->...ob", self.weight, inputs) + self.bias[..., None]
 
+    def replaced(self, weight: Float[Array, "inputs outputs"], bias: Float[Array, " outputs"]) -> Linear:
+        return eqx.tree_at(lambda layer: (layer.weight, layer.bias), self, (weight, bias))
+
 
 class LayerNorm(eqx.Module):
     """Normalises each vector by its own mean and deviation."""
@@ -65,6 +68,9 @@ class LayerNorm(eqx.Module):
     def after(self, layer: Linear, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch size"]:
         return self(layer(inputs))
 
+    def merged(self, layer: Linear) -> tuple[Linear, LayerNorm]:
+        return layer, self
+
     def train(
         self, layer: Linear, inputs: Float[Array, "*batch inputs"], valid: Bool[Array, "*batch"]
     ) -> tuple[Float[Array, "*batch size"], LayerNorm]:
@@ -84,10 +90,14 @@ class BatchNorm(eqx.Module):
         self.mean, self.variance = on_device(np.zeros(size)), on_device(np.ones(size))
 
     def after(self, layer: Linear, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch size"]:
-        """The layer's outputs by the running averages: one other layer, for many steps made but once."""
+        """The layer's outputs, normalised by the running averages."""
+        return self.merged(layer)[0](inputs)
+
+    def merged(self, layer: Linear) -> tuple[Linear, Identity]:
+        """By running averages a layer and its normalisation are one other layer."""
         mean, variance = jax.lax.stop_gradient((self.mean, self.variance))
         rate = jax.lax.rsqrt(variance + FLOOR) * self.gain
-        return affine(inputs, layer.weight * rate, (layer.bias - mean) * rate + self.shift)
+        return layer.replaced(layer.weight * rate, (layer.bias - mean) * rate + self.shift), Identity()
 
     def train(
         self, layer: Linear, inputs: Float[Array, "*batch inputs"], valid: Bool[Array, "*batch"]
@@ -112,6 +122,9 @@ class Identity(eqx.Module):
 
     def after(self, layer: Linear, inputs: Array) -> Array:
         return layer(inputs)
+
+    def merged(self, layer: Linear) -> tuple[Linear, Identity]:
+        return layer, self
 
     def columns(self, inputs: Array) -> Array:
         return inputs
@@ -145,6 +158,12 @@ class MLP(eqx.Module):
         for layer, norm in zip(self.layers, self.norms, strict=True):
             inputs = jax.nn.relu(norm.after(layer, inputs))
         return inputs
+
+    def merged(self) -> MLP:
+        """The same network outside training, with normalisations merged into layers where they can be."""
+        pairs = [norm.merged(layer) for layer, norm in zip(self.layers, self.norms, strict=True)]
+        layers, norms = zip(*pairs, strict=True)
+        return eqx.tree_at(lambda mlp: (mlp.layers, mlp.norms), self, (layers, norms), is_leaf=_is_norm)
 
     def train(
         self, inputs: Float[Array, "*batch inputs"], valid: Bool[Array, "*batch"]
@@ -220,6 +239,13 @@ class LSTM(eqx.Module):
 
     def project(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch gates"]:
         return self.inputs(inputs)
+
+    def merged(self) -> LSTM:
+        """The same cell with all inputs fed back: none are projected before, so that one weight does all."""
+        weight = jnp.concatenate([self.recurrent.weight, self.inputs.weight])
+        return eqx.tree_at(
+            lambda lstm: (lstm.recurrent.weight, lstm.inputs.weight), self, (weight, self.inputs.weight[:0])
+        )
 
     def step(self, state: LSTMState, *inputs: Array) -> LSTMState:
         """One step, with feedback if there is any, then inputs that are not projected before: one product."""

@@ -13,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
+from vlbm.chance import Chance, chance_of, step_keys
 from vlbm.devices import brought, in_lots, lot_key, over_devices, parts_for, placed
 from vlbm.models.base import World
 from vlbm.policies.base import Policy, TracedPolicy
 from vlbm.policies.checks import check_actions
 from vlbm.policies.crowd import Actions, Crowd
 from vlbm.seating import Seating
+from vlbm.settling import settled
 
 CHUNK = 50  # steps per compiled call: progress, early stopping and Ctrl-C happen in between
 LONG_CHUNK = 1000  # where there are so few episodes that calling takes longer than stepping
@@ -41,21 +43,6 @@ class Trace(NamedTuple):
         for part, own in zip(whole, self, strict=True):
             part[:, seating.rows, seating.episode] = own
         return Trace(*whole)
-
-
-class Chance(NamedTuple):
-    """All that is random in a step, but for what policies draw themselves."""
-
-    action: PRNGKeyArray
-    world: Any  # episodes come first, but for worlds that only need a key
-    ending: Float[Array, "*policies episodes"]
-
-    def seated(self, seats: Int[Array, "policies seats"] | None) -> Chance:
-        """What episodes meet where every policy has others; by default all policies have all of them."""
-        if seats is None:
-            return self
-        taken = jax.tree.map(lambda leaf: leaf[seats] if leaf.ndim else leaf, (self.world, self.ending))
-        return Chance(self.action, *taken)
 
 
 class Run(ABC):
@@ -149,7 +136,7 @@ class HostRun(Run):
         taken = []
         for time in range(begin, begin + steps):
             seen = np.asarray(self.observation)
-            action_key, _, _ = _keys(self.key, jnp.asarray(time))
+            action_key, _, _ = step_keys(self.key, jnp.asarray(time))
             action = np.stack(
                 [
                     self._act(name, policy, part, numbers, action_key)
@@ -245,15 +232,16 @@ def _compiled_stretch(
         def advance(carry: tuple[Any, Array], chance: Chance):
             state, observation = carry
             action = _acted(crowd, observation, seats, episodes, actions, chance.action)
-            chance = chance.seated(seats)
-            state, outcome = world.step(state, action, luck=chance.world)
-            ended = chance.ending < outcome.ending
-            return (state, outcome.observation), Trace(action, outcome.observation, outcome.reward, ended)
+            luck = chance.seated(seats).world
+            state, observation, remains = world.advance(state, action, luck=luck)
+            return (state, observation), (action, observation, remains)
 
         # What is random is drawn for all steps before the first: within the loop it would be most of a step.
-        chances = jax.vmap(lambda time: _chance(world, episodes, own_key, time))(begin + jnp.arange(steps))
-        (state, observation), trace = jax.lax.scan(advance, (state, observation), chances)
-        return state, observation, trace
+        times = begin + jnp.arange(steps)
+        chances = jax.vmap(lambda time: chance_of(world, episodes, own_key, time))(times)
+        (state, observation), (action, seen, remains) = jax.lax.scan(advance, (state, observation), chances)
+        reward, ended = settled(world, remains, chances, seats, episodes=observation[..., 0].size)
+        return state, observation, Trace(action, seen, reward, ended)
 
     return in_lots(stretch, lots)(fixed, states)
 
@@ -284,21 +272,9 @@ def _compiled_step(
     seats: Int[Array, "policies seats"] | None,
     episodes: int,
 ):
-    chance = _chance(world, episodes, key, time).seated(seats)
+    chance = chance_of(world, episodes, key, time).seated(seats)
     state, outcome = world.step(state, action, luck=chance.world)
     return state, outcome, chance.ending < outcome.ending
-
-
-def _chance(world: World, episodes: int, key: PRNGKeyArray, time: Array) -> Chance:
-    action_key, world_key, ending_key = _keys(key, time)
-    return Chance(
-        action_key, world.luck(episodes, key=world_key), jax.random.uniform(ending_key, (episodes,))
-    )
-
-
-def _keys(key: PRNGKeyArray, time: Array) -> tuple[PRNGKeyArray, PRNGKeyArray, PRNGKeyArray]:
-    action_key, world_key, ending_key = jax.random.split(jax.random.fold_in(key, time), 3)
-    return action_key, world_key, ending_key
 
 
 def _in_lots(start: Float[np.ndarray, "episodes obs"], lots: int) -> Float[Array, "lots episodes obs"]:

@@ -13,9 +13,10 @@ import pytest
 
 from systems import bits, noise_logs, random_world
 from vlbm.episodes import Episodes
-from vlbm.models.base import Imagination, Outcome, open_loop_error
+from vlbm.models.base import Imagination, Outcome, open_loop_error, ready
 from vlbm.models.branching import BranchingModel, BranchState
 from vlbm.models.latent import Emission
+from vlbm.networks import running_averages
 from vlbm.windows import WindowSource
 
 MEANS = Imagination(sampling="none")
@@ -231,6 +232,22 @@ def test_encoders_of_dropped_branches_go_with_them(episodes):
     assert bits(branch(light.encoder, 0)) == bits(branch(world.encoder, 1))
     shared = replace(random_world(episodes), weight_root=jnp.array([0.0, 1.0, 2.0])).pruned()
     assert {leaf.shape[0] for leaf in jax.tree.leaves(shared.encoder)} == {1}
+
+
+@pytest.mark.parametrize("normalisation", ["none", "layer", "batch"])
+def test_a_world_made_ready_imagines_the_same_with_fewer_parts(episodes, start, actions, normalisation):
+    imagination = Imagination(sampling="none", reencode_every=2)
+    heavy = random_world(episodes, normalisation=normalisation)
+    heavy = replace(heavy, imagination=imagination, weight_root=jnp.array([1.0, 1e-3, -2.0]))
+    light = ready(heavy)
+    for part, expected in zip(
+        imagine(light, start, actions)[1], imagine(heavy, start, actions)[1], strict=True
+    ):
+        np.testing.assert_allclose(part, expected, rtol=1e-4, atol=1e-4)
+    assert light.branches == 2
+    assert light.decoder.lstm.inputs.weight.size == 0
+    assert bool(running_averages(heavy)) == (normalisation == "batch")
+    assert running_averages(light) == []
 
 
 # Re-encoding, clipping, beginnings and endings

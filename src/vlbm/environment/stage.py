@@ -50,9 +50,7 @@ class Stage:
         if not 0 <= world < len(evaluator.worlds):
             raise InputError(f"world={world}: the evaluator's worlds are 0 to {len(evaluator.worlds) - 1}")
         chosen = evaluator.worlds[world]
-        self.world = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, chosen.pruned()
-        )
+        self.world = evaluator.stepping[world]
         self.initial = evaluator.initial if evaluator.settings.start == "logged" else None
         self.horizon = evaluator.horizon if horizon is None else horizon
         self.termination = termination

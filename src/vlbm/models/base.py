@@ -76,6 +76,20 @@ class World(eqx.Module):
         The luck is that of the batch's last axis, or there is some for every element of the batch.
         """
 
+    def advance(self, state: Any, action: Array, *, luck: Any) -> tuple[Any, Float[Array, "*batch obs"], Any]:
+        """A step as far as the next one needs it: state, observation, and what `settle` makes the rest of."""
+        state, outcome = self.step(state, action, luck=luck)
+        return state, outcome.observation, (outcome.reward, outcome.ending)
+
+    def settle(
+        self, remains: Any, luck: Any
+    ) -> tuple[Float[Array, "steps *batch"], Float[Array, "steps *batch"]]:
+        """Rewards of many steps, stacked, and how likely each ends its episode.
+
+        Nothing that follows depends on them, so that they are worked out for many steps at once.
+        """
+        return remains
+
     def kept(self, state: Any, policies: Int[Array, " some"], seats: Int[Array, "some seats"]) -> Any:
         """The state of some policies' episodes, of each its own, where the batch is (policies, episodes)."""
         return jax.tree.map(lambda leaf: leaf[policies[:, None], seats], state)
@@ -88,11 +102,25 @@ class World(eqx.Module):
         """The same world without parts that do not matter."""
         return self
 
+    def laid_out(self) -> World:
+        """The same world for stepping alone: whatever is the same in every step is worked out."""
+        return self
+
     def action_inputs(self, action: Array) -> Float[Array, "*batch act"]:
         """Actions as networks see them: ids as one-hot vectors, vectors standardised."""
         if self.choices is not None and jnp.issubdtype(action.dtype, jnp.integer):
             action = jax.nn.one_hot(action, self.choices)
         return self.action.apply(action)
+
+
+def ready(world: World) -> World:
+    """The same world for roll-outs: without parts that do not matter, and laid out for stepping."""
+    return _laid_out(world.pruned())
+
+
+@eqx.filter_jit
+def _laid_out(world: World) -> World:
+    return world.laid_out()
 
 
 def lucks(world: World, count: int, times: Int[Array, " steps"], *, key: PRNGKeyArray) -> Any:

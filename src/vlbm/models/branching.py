@@ -103,28 +103,44 @@ class BranchingModel(World):
         return Luck(noise[0].reshape(count, self.branches, self.latents), *noise[1:])
 
     def step(self, state: BranchState, action: Array, *, luck: Luck) -> tuple[BranchState, Outcome]:
+        state, observation, latent = self.advance(state, action, luck=luck)
+        settled = self.settle(latent[None], jax.tree.map(lambda noise: noise[None], luck))
+        return state, Outcome(observation, *(part[0] for part in settled))
+
+    def advance(
+        self, state: BranchState, action: Array, *, luck: Luck
+    ) -> tuple[BranchState, Float[Array, "*batch obs"], Float[Array, "branch *batch latent"]]:
         inputs = self.action_inputs(action)
 
-        def advance(decoder: Decoder, latent: Array, lstm: LSTMState, noise: Array):
+        def move(decoder: Decoder, latent: Array, lstm: LSTMState, noise: Array):
             lstm = decoder.lstm.step(lstm, latent, inputs)
             latent = decoder.transition(decoder.alignment(lstm.hidden)).sample(noise)
-            return latent, lstm, decoder.emit(latent)
+            return latent, lstm, decoder.observe(latent)
 
         noise = jnp.moveaxis(luck.latent, -2, 0)
-        latent, lstm, emission = eqx.filter_vmap(advance)(self.decoder, state.latent, state.lstm, noise)
-        mixed = emission.mixed(self.weight)
-        observation = self._clip(self.observation, mixed.observation, luck.observation)
-        reward = self._clip(
-            self.reward, Normal(mixed.reward.mean[..., None], mixed.reward.scale[..., None]), luck.reward
-        )
+        latent, lstm, seen = eqx.filter_vmap(move)(self.decoder, state.latent, state.lstm, noise)
+        observation = self._clip(self.observation, seen.mixed(self.weight), luck.observation)
         moved = BranchState(latent, lstm, state.age + 1)
         if self.imagination.reencode_every is not None:
             fresh = self._begin(observation, luck.first)
             due = moved.age >= self.imagination.reencode_every
             moved = jax.tree.map(lambda new, old: jnp.where(_like(due, old), new, old), fresh, moved)
-        ending = jnp.zeros(reward.shape[:-1]) if mixed.ending is None else mixed.ending.probability
-        return moved, Outcome(
-            self.observation.invert(observation), self.reward.invert(reward)[..., 0], ending
+        return moved, self.observation.invert(observation), latent
+
+    def settle(
+        self, remains: Float[Array, "steps branch *batch latent"], luck: Luck
+    ) -> tuple[Float[Array, "steps *batch"], Float[Array, "steps *batch"]]:
+        latent = jnp.moveaxis(remains, 1, 0)
+        paid, ending = eqx.filter_vmap(Decoder.settle)(self.decoder, latent)
+        mixed = paid.mixed(self.weight)
+        # Axes over which luck is shared stand between steps and episodes.
+        shared = mixed.mean.ndim + 1 - luck.reward.ndim
+        noise = luck.reward[(slice(None), *(None,) * shared)]
+        reward = self._clip(self.reward, Normal(mixed.mean[..., None], mixed.scale[..., None]), noise)
+        never = jnp.zeros(mixed.mean.shape)
+        return (
+            self.reward.invert(reward)[..., 0],
+            never if ending is None else ending.mixed(self.weight).probability,
         )
 
     def kept(
@@ -149,6 +165,10 @@ class BranchingModel(World):
         encoder = self.encoder if self.shared_encoder else selected(self.encoder, keep)
         decoder, weight_root = selected((self.decoder, self.weight_root), keep)
         return replace(self, encoder=encoder, decoder=decoder, weight_root=weight_root)
+
+    def laid_out(self) -> BranchingModel:
+        encoder = eqx.filter_vmap(Encoder.merged)(self.encoder)
+        return replace(self, encoder=encoder, decoder=eqx.filter_vmap(Decoder.merged)(self.decoder))
 
     def _begin(self, standardised: Float[Array, "*batch obs"], noise: Array) -> BranchState:
         latent = eqx.filter_vmap(lambda encoder: encoder.begin(standardised).sample(noise))(self.encoder)

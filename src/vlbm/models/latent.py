@@ -72,6 +72,10 @@ class Encoder(eqx.Module):
     def begin(self, observation: Float[Array, "*batch obs"]) -> Normal:
         return self.initial_head(self.initial(observation))
 
+    def merged(self) -> Encoder:
+        """The same outside training, with fewer parts."""
+        return eqx.tree_at(lambda encoder: encoder.initial, self, self.initial.merged())
+
     def infer(
         self,
         observation: Float[Array, "steps+1 batch obs"],
@@ -162,15 +166,25 @@ class Decoder(eqx.Module):
         self.ending = mlp(sizes.latents, sizes.head_units) if ends else None
         self.ending_head = BernoulliHead(last, base_rate=sizes.end_rate, random=random) if ends else None
 
+    def merged(self) -> Decoder:
+        """The same outside training, with fewer parts."""
+        networks = {name: getattr(self, name) for name in ("alignment", "observation", "reward", "ending")}
+        merged = {name: mlp and mlp.merged() for name, mlp in networks.items()}
+        return eqx.tree_at(lambda decoder: decoder.lstm, replace_networks(self, **merged), self.lstm.merged())
+
     def transition(self, aligned: Float[Array, "*batch units"]) -> Normal:
         return self.transition_head(jax.nn.relu(self.dense(aligned)))
 
+    def observe(self, latent: Float[Array, "*batch latent"]) -> Normal:
+        return self.observation_head(self.observation(latent))
+
+    def settle(self, latent: Float[Array, "*batch latent"]) -> tuple[Normal, Bernoulli | None]:
+        """Reward and ending, on which nothing that follows depends."""
+        ending = self.ending_head(self.ending(latent)) if self.ending and self.ending_head else None
+        return _squeezed(self.reward_head(self.reward(latent))), ending
+
     def emit(self, latent: Float[Array, "*batch latent"]) -> Emission:
-        return Emission(
-            observation=self.observation_head(self.observation(latent)),
-            reward=_squeezed(self.reward_head(self.reward(latent))),
-            ending=self.ending_head(self.ending(latent)) if self.ending and self.ending_head else None,
-        )
+        return Emission(self.observe(latent), *self.settle(latent))
 
     def emit_in_training(
         self,
