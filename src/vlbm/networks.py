@@ -242,16 +242,17 @@ class LSTM(eqx.Module):
 
     def merged(self) -> LSTM:
         """The same cell with all inputs fed back: none are projected before, so that one weight does all."""
-        weight = jnp.concatenate([self.recurrent.weight, self.inputs.weight])
-        return eqx.tree_at(
-            lambda lstm: (lstm.recurrent.weight, lstm.inputs.weight), self, (weight, self.inputs.weight[:0])
-        )
+        whole = (self._whole_weight, self.inputs.weight[:0])
+        return eqx.tree_at(lambda lstm: (lstm.recurrent.weight, lstm.inputs.weight), self, whole)
 
     def step(self, state: LSTMState, *inputs: Array) -> LSTMState:
         """One step, with feedback if there is any, then inputs that are not projected before: one product."""
-        weight = jnp.concatenate([self.recurrent.weight, self.inputs.weight])
         joined = jnp.concatenate([state.hidden, *inputs], axis=-1)
-        return self.gated(state, joined @ weight + self.inputs.bias)
+        return self.gated(state, joined @ self._whole_weight + self.inputs.bias)
+
+    @property
+    def _whole_weight(self) -> Float[Array, "units+inputs gates"]:
+        return jnp.concatenate([self.recurrent.weight, self.inputs.weight])
 
     @staticmethod
     def gated(state: LSTMState, gates: Float[Array, "*batch gates"]) -> LSTMState:
