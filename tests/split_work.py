@@ -8,16 +8,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-os.environ["JAX_NUM_CPU_DEVICES"] = "2"
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from vlbm import VLBM, unrolling, workplaces
-from vlbm.devices import parts_for
+from vlbm.devices import AXIS, parts_for, split
+from vlbm.estimators.critics import blocks
+from vlbm.estimators.critics.bellman import Shape
 from vlbm.estimators.critics.fqe import FQE
-from vlbm.estimators.critics.lots import lots_for
+from vlbm.estimators.critics.lots import SEATS, lots_for
 from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.estimators.worlds.presets import PRESETS
 from vlbm.policies.base import TracedPolicy
@@ -86,6 +89,34 @@ def feed_forward(logs) -> dict[str, object]:
     }
 
 
+def guests() -> dict[str, object]:
+    """A stretch of 50 steps, from the 7th on, of so many policies that one seat is empty."""
+    lots, others, begin, steps = len(jax.devices()), 3, 7, 50
+    policies = lots * (others + 1)
+    shape = Shape(policies, 1, False, False, lots, 1)
+    answers = jnp.asarray(np.random.default_rng(0).normal(size=(steps, 2, policies, 1)))
+    fresh = (jnp.zeros((1, policies)), jnp.full((1, policies, steps), -1), jnp.zeros((1, policies), int))
+
+    def stretch(carried, answers, bounds, shape):
+        def body(index, carried):
+            value, where, made = carried
+            place = index - begin
+            value = 0.9 * value + answers[place].sum(axis=(0, 2))  # depends on the order of steps
+            return value, where.at[..., place].set(jax.lax.axis_index(AXIS)), made + 1
+
+        return jax.lax.fori_loop(bounds[0], bounds[1], body, carried)
+
+    def own(carried, answers):
+        return blocks.in_blocks(stretch, carried, answers, jnp.array([begin, begin + steps]), shape)
+
+    blocks.CACHE = 1
+    specs = (SEATS, PartitionSpec(None, None, AXIS))
+    found = jax.jit(split(own, lots, in_specs=specs, out_specs=SEATS))(fresh, answers)
+    names = ("value", "where", "made")
+    out = {name: leaf[0, :-1].tolist() for name, leaf in zip(names, found, strict=True)}
+    return {**out, "answers": answers.sum(axis=(1, 3)).T[:-1].tolist()}
+
+
 def critics(logs) -> dict[str, object]:
     """Values, errors and what residuals weigh, of networks with two layers."""
     policies = {
@@ -102,12 +133,18 @@ def critics(logs) -> dict[str, object]:
 
 
 def main(work: str) -> None:
+    if work == "guests":
+        print(json.dumps(guests()))
+        return
     logs, devices = walks(40, 12), jax.local_devices()
     out: dict[str, object] = {"devices": len(jax.devices()), "parts": parts_for(64)}
     for parts in (1, 2):
         workplaces.parts_for = unrolling.parts_for = lambda batch, smallest=1, parts=parts: parts
         workplaces.jax.local_devices = lambda parts=parts: devices[:parts]
-        found = {"branching": branching, "critics": critics}.get(work, feed_forward)(logs)
+        blocks.CACHE = 1 if work == "visited critics" else blocks.CACHE
+        found = {"branching": branching, "critics": critics, "visited critics": critics}.get(
+            work, feed_forward
+        )(logs)
         for name, value in found.items():
             out.setdefault(name, []).append(value)
     print(json.dumps(out))

@@ -21,9 +21,9 @@ from vlbm.errors import InputError
 HERE = Path(__file__).parent
 
 
-def whole_and_split(work: str) -> dict[str, Any]:
+def whole_and_split(work: str, *, devices: int = 2) -> dict[str, Any]:
     """The same work done whole and split over two devices."""
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "VLBM_CORES": str(devices)}
     done = subprocess.run(
         [sys.executable, HERE / "split_work.py", work],
         env={**environment, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
@@ -90,12 +90,27 @@ def test_devices_do_not_share_their_luck(both):
     np.testing.assert_allclose(action[:, 1] - action[:, 0], 2.0, atol=1e-5)
 
 
-def test_policies_whose_critics_are_on_two_devices_have_the_values_they_have_on_one():
-    found = whole_and_split("critics")
+@pytest.mark.parametrize("work", ["critics", "visited critics"])
+def test_policies_whose_critics_are_on_two_devices_have_the_values_they_have_on_one(work):
+    found = whole_and_split(work)
     assert found["lots"] == [[1, 0], [2, 1]]  # of three policies, and empty seats
     whole, parts = (np.array(values) for values in found["critics"])
     np.testing.assert_allclose(whole, parts, rtol=2e-3)
     assert np.ptp(whole, axis=0).min() > 0
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_guests_make_every_step_once_and_in_order_and_devices_are_equally_long_at_it(devices):
+    found = whole_and_split("guests", devices=devices)
+    value, where = np.zeros(len(found["made"])), np.array(found["where"])
+    for told in np.transpose(found["answers"]):
+        value = 0.9 * value + told
+    np.testing.assert_allclose(found["value"], value, rtol=1e-5)
+    assert set(found["made"]) == {50}
+    # Every fourth is a guest, and is everywhere; the others stay.
+    assert [len(set(steps)) for steps in where] == [1, 1, 1, devices] * (devices - 1) + [1, 1, 1]
+    work = np.bincount(where.reshape(-1), minlength=devices)
+    assert np.ptp(work) <= 4  # of some two hundred: steps are not divided
 
 
 def test_with_one_device_nothing_is_split():

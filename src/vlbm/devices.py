@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -154,6 +155,17 @@ def everywhere(tree: Any) -> Any:
     # As one vector: devices meet once for every array they sum, and each time wait for the slowest.
     flat, restore = ravel_pytree(tree)
     return restore(jax.lax.psum(flat, AXIS))
+
+
+def passed_on(tree: Any) -> Any:
+    """What the device before this one has; the first gets what the last has."""
+    parts = _parts.get()
+    to_next = [(device, (device + 1) % parts) for device in range(parts)]
+    # As one vector, for the same reason; whole numbers would not keep their kind in it.
+    real, whole = eqx.partition(tree, eqx.is_inexact_array)
+    flat, restore = ravel_pytree(real)
+    real, whole = restore(jax.lax.ppermute(flat, AXIS, to_next)), jax.lax.ppermute(whole, AXIS, to_next)
+    return eqx.combine(real, whole)
 
 
 def _mesh(parts: int) -> Mesh:

@@ -24,6 +24,7 @@ class Shape:
     twin: bool
     discrete: bool
     lots: int = 1  # of policies, each on a device of its own
+    empty: int = 0  # seats among the policies, the last ones
 
     @property
     def copies(self) -> int:
@@ -33,7 +34,7 @@ class Shape:
     @property
     def lot(self) -> Shape:
         """What one device sees."""
-        return replace(self, policies=self.policies // self.lots, lots=1)
+        return replace(self, policies=self.policies // self.lots, lots=1, empty=0)
 
     def per_copy(self, values: Float[Array, "models ..."]) -> Float[Array, "copies ..."]:
         return jnp.repeat(values, 2, axis=0) if self.twin else values

@@ -200,7 +200,7 @@ class FQEEvaluator(Evaluator):
         counted = np.any(weight > 0, axis=1)[logs.episode_of_step]
         logged = problem.logged(weight)
         lots, empty = lots_for(len(policies), logged)
-        shape = Shape(len(policies) + empty, weight.shape[1], settings.twin, logs.discrete, lots)
+        shape = Shape(len(policies) + empty, weight.shape[1], settings.twin, logs.discrete, lots, empty)
         choices = Choices(
             policies,
             logs.observation,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vlbm.compilation import keep_programs
-from vlbm.cores import available_cores
-from vlbm.devices import LOTS, WHOLE, over_devices, placed, split
+from vlbm.devices import WHOLE, over_devices, placed, split
 from vlbm.estimators.critics.bellman import Logged, Shape
+from vlbm.estimators.critics.blocks import in_blocks
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.leap import leap, probe_size
 from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
@@ -25,9 +24,8 @@ from vlbm.estimators.critics.trained import Trained, asked
 from vlbm.progress import Progress
 from vlbm.schedule import Schedule
 
-STRIDE = 50  # steps per compiled call
+STRIDE = 125  # steps per compiled call: two calls between looks, by default
 LOOKS = 20  # how often the values are looked at
-CACHE = 2**22  # bytes of networks trained together: more of them would be read from afar at every step
 LEAPS = 0.8  # the share of training in which last layers leap, at every second look
 
 
@@ -94,7 +92,7 @@ def train(
                 drawn = pool[random.integers(len(pool), size=(STRIDE, descent.batch))]
                 luck = random.integers(max(choices.copies, 1), size=drawn.shape)
                 choice = asked(choices, table, before[drawn] + 1, done if table is None else luck, shape)
-                bounds = jnp.asarray(done), jnp.asarray(end)
+                bounds = jnp.asarray([done, end])
                 if done:  # waits for the stretch before, which went on while this one was drawn
                     report(done, {"loss": float(np.mean(losses))})
                 state, losses = _advance(state, logged, choice, jnp.asarray(drawn), bounds, shape, descent)
@@ -133,59 +131,36 @@ def _advance(
     logged: Logged,
     choice: Asked,
     drawn: Int[Array, "strides batch"],
-    bounds: tuple[Array, Array],
+    bounds: Int[Array, "2"],
     shape: Shape,
     descent: Descent,
-) -> tuple[State, Float[Array, " policies"]]:
-    def own(state: State, logged: Logged, choice: Asked, drawn: Array, bounds: tuple[Array, Array]):
+) -> tuple[State, Float[Array, "copies policies"]]:
+    def own(state: State, logged: Logged, choice: Asked, drawn: Array, bounds: Array):
         answers = choice.found.reshape(*drawn.shape, shape.lot.policies, -1)
-        return _in_blocks(partial(_stretch, descent, logged, drawn, bounds), state, answers, shape.lot)
+        stretch = partial(_stretch, descent, logged, drawn, bounds[0])
+        losses = jnp.zeros((shape.copies, shape.lot.policies))
+        return in_blocks(stretch, (state, losses), answers, bounds, shape)
 
-    specs, found = (SEATS, WHOLE, ASKED, WHOLE, WHOLE), (SEATS, LOTS)
-    return split(own, shape.lots, in_specs=specs, out_specs=found)(state, logged, choice, drawn, bounds)
-
-
-def _in_blocks(
-    stretch: Callable[..., tuple[State, Array]],
-    state: State,
-    answers: Float[Array, "strides batch policies act"],
-    shape: Shape,
-) -> tuple[State, Float[Array, " policies"]]:
-    """One block of policies after the other makes all steps of the stretch: caches then hold its networks."""
-    count = shape.policies
-    each = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) // count
-    sizes = [size for size in range(1, count + 1) if count % size == 0]
-    # Cores that share a device divide products among them, and small ones badly.
-    alone = len(jax.local_devices()) >= available_cores()
-    size = max([size for size in sizes if size * each <= CACHE], default=1) if alone else count
-
-    def cut(leaf: Array, axis: int) -> Array:
-        blocks = leaf.reshape(*leaf.shape[:axis], count // size, size, *leaf.shape[axis + 1 :])
-        return jnp.moveaxis(blocks, axis, 0)
-
-    def joined(leaf: Array) -> Array:
-        return jnp.moveaxis(leaf, 0, 1).reshape(leaf.shape[1], count, *leaf.shape[3:])
-
-    parts = (jax.tree.map(partial(cut, axis=1), state), cut(answers, 2))
-    done, losses = jax.lax.map(lambda part: stretch(*part, replace(shape, policies=size)), parts)
-    return jax.tree.map(joined, done), losses.reshape(count)
+    specs = (SEATS, WHOLE, ASKED, WHOLE, WHOLE)
+    return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(state, logged, choice, drawn, bounds)
 
 
 def _stretch(
     descent: Descent,
     logged: Logged,
     drawn: Int[Array, "strides batch"],
-    bounds: tuple[Array, Array],
-    state: State,
+    first: Int[Array, ""],
+    carried: tuple[State, Float[Array, "copies policies"]],
     answers: Float[Array, "strides batch policies act"],
+    bounds: Int[Array, "2"],
     shape: Shape,
-) -> tuple[State, Float[Array, " policies"]]:
+) -> tuple[State, Float[Array, "copies policies"]]:
+    """Steps within bounds, of which the `first` was drawn first; the losses are those of the last."""
     optimiser = descent.schedule.optimiser()
-    begin, end = bounds
 
-    def body(index: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
-        (online, target, average, optimiser_state), _ = carry
-        step, answer = drawn[index - begin], answers[index - begin]
+    def body(index: Array, carried: tuple[State, Array]) -> tuple[State, Array]:
+        online, target, average, optimiser_state = carried[0]
+        step, answer = drawn[index - first], answers[index - first]
         aim = shape.per_copy(logged.targets(target, step, answer, shape))
         weight = shape.per_copy(logged.weight[logged.episode[step]].T)[:, None]
 
@@ -193,7 +168,7 @@ def _stretch(
             error = logged.action_values(online, step, shape) - aim
             losses = (weight * error**2).mean(axis=-1)
             # A sum: every network has its own gradient, whatever the others do.
-            return losses.sum() / 2, losses.mean(axis=0)
+            return losses.sum() / 2, losses
 
         (_, losses), gradient = jax.value_and_grad(loss, has_aux=True)(online)
         updates, optimiser_state = jax.vmap(jax.vmap(optimiser.update))(gradient, optimiser_state, online)
@@ -203,7 +178,7 @@ def _stretch(
         average = _towards(average, online, jnp.maximum(descent.averaging, 1 / (index + 1.0)))
         return State(online, target, average, optimiser_state), losses
 
-    return jax.lax.fori_loop(begin, end, body, (state, jnp.zeros(shape.policies)))
+    return jax.lax.fori_loop(bounds[0], bounds[1], body, carried)
 
 
 def _towards(old: Critics, new: Critics, rate: Any) -> Critics:
