@@ -13,7 +13,7 @@ from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.leap import Unknowns, probe_size, solved
 from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
-from vlbm.estimators.critics.trained import Trained, chunks, joined
+from vlbm.estimators.critics.trained import Trained, by_chunks, chunks, joined, longer
 
 RIDGE = 1e-5  # of the mean square of the regressors: with 1e-3 it would decide what slow changes weigh
 
@@ -52,7 +52,7 @@ def values_and_weights(
     """Q of all logged actions, and what their Bellman residuals weigh: in one pass over hidden layers."""
     networks = (trained.critics, trained.logged, seated(factor.astype(np.float32), trained.shape))
     steps = np.arange(len(trained.logged.before))
-    found = ((_both(*networks, jnp.asarray(part), trained.shape), count) for part, count in chunks(steps))
+    found = ((_both(*networks, jnp.asarray(part), trained.shape), count) for part, count in longer(steps))
     values, weights = joined(found)
     return trained.raw(values), weights
 
@@ -107,10 +107,14 @@ def _both(
 ) -> Float[Array, "both models policies batch"]:
     def own(critics: Critics, logged: Logged, factor: Array, step: Array) -> Array:
         lot = shape.lot
-        weights = jnp.einsum("cpi,cpib->cpb", factor, Unknowns(critics, lot).logged(logged, step))
-        # Of twins the smaller is believed, now one and now the other.
-        weights = weights.reshape(lot.models, -1, *weights.shape[1:]).mean(axis=1)
-        return jnp.stack([logged.logged_values(critics, step, lot), weights])
+
+        def values(step: Array) -> Array:
+            weights = jnp.einsum("cpi,cpib->cpb", factor, Unknowns(critics, lot).logged(logged, step))
+            # Of twins the smaller is believed, now one and now the other.
+            weights = weights.reshape(lot.models, -1, *weights.shape[1:]).mean(axis=1)
+            return jnp.stack([logged.logged_values(critics, step, lot), weights])
+
+        return by_chunks(values, step)
 
     specs, both = (SEATS, WHOLE, SEATS, WHOLE), PartitionSpec(None, None, AXIS)
     return split(own, shape.lots, in_specs=specs, out_specs=both)(critics, logged, factor, step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from vlbm.devices import AXIS, WHOLE, released, split
 from vlbm.estimators.critics.bellman import Logged, Shape
@@ -20,6 +20,7 @@ from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
 
 CHUNK = 1024  # observations evaluated at once: what networks keep of them should fit in caches
+TOGETHER = 32  # chunks of one compiled call: every call claims its memory anew, page by page
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ class Trained:
     def action_values(self, steps: Int[np.ndarray, " steps"]) -> Float[np.ndarray, "models policies steps"]:
         """Q of logged actions, in double precision."""
         networks = (self.critics, self.logged)
-        found = ((_action_values(*networks, jnp.asarray(part), self.shape), n) for part, n in chunks(steps))
+        found = ((_action_values(*networks, jnp.asarray(part), self.shape), n) for part, n in longer(steps))
         return self.raw(joined(found))
 
     def raw(self, values: Float[np.ndarray, "*batch"]) -> Float[np.ndarray, "*batch"]:
@@ -85,7 +86,7 @@ class Trained:
         for draw in draws:
             found = (
                 (_state_values(*networks, jnp.asarray(part), self.asked(part, draw=draw), self.shape), count)
-                for part, count in chunks(rows)
+                for part, count in longer(rows)
             )
             total = total + joined(found).astype(np.float64) / len(draws)
         values, outside = total
@@ -106,12 +107,27 @@ def asked(
     return Asked(seated(block, shape), jnp.arange(rows.size).reshape(rows.shape))
 
 
-def chunks(rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+def chunks(rows: np.ndarray, *, size: int = CHUNK) -> Iterator[tuple[np.ndarray, int]]:
     """Parts of one length; the last is filled up with its own last row."""
-    size = min(CHUNK, len(rows))
+    size = size if len(rows) > CHUNK else len(rows)
     for first in range(0, len(rows), size):
         part = rows[np.minimum(np.arange(first, first + size), len(rows) - 1)]
         yield part, min(size, len(rows) - first)
+
+
+def longer(rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Parts of several chunks, again of one length."""
+    pieces = -(-len(rows) // CHUNK)
+    calls = -(-pieces // TOGETHER)
+    yield from chunks(rows, size=CHUNK * -(-pieces // calls))
+
+
+def by_chunks(function: Callable[..., Array], *rows: Shaped[Array, " rows"]) -> Shaped[Array, "... rows"]:
+    """The function of a part of several chunks, one chunk after the other."""
+    if len(rows[0]) <= CHUNK:
+        return function(*rows)
+    found = jax.lax.map(lambda chunk: function(*chunk), tuple(part.reshape(-1, CHUNK) for part in rows))
+    return jnp.moveaxis(found, 0, -2).reshape(*found.shape[1:-1], -1)
 
 
 def joined(parts: Iterator[tuple[Array, int]]) -> np.ndarray:
@@ -124,7 +140,10 @@ def _state_values(
     critics: Critics, logged: Logged, rows: Int[Array, " rows"], choice: Asked, shape: Shape
 ) -> Float[Array, "both models policies rows"]:
     def own(critics: Critics, logged: Logged, rows: Array, choice: Asked) -> Array:
-        return jnp.stack(logged.state_values(critics, rows, choice.found, shape.lot))
+        def values(rows: Array, place: Array) -> Array:
+            return jnp.stack(logged.state_values(critics, rows, choice.table[place], shape.lot))
+
+        return by_chunks(values, rows, choice.place)
 
     specs, both = (SEATS, WHOLE, WHOLE, ASKED), PartitionSpec(None, None, AXIS)
     return split(own, shape.lots, in_specs=specs, out_specs=both)(critics, logged, rows, choice)
@@ -135,6 +154,6 @@ def _action_values(
     critics: Critics, logged: Logged, steps: Int[Array, " steps"], shape: Shape
 ) -> Float[Array, "models policies steps"]:
     def own(critics: Critics, logged: Logged, steps: Array) -> Array:
-        return logged.logged_values(critics, steps, shape.lot)
+        return by_chunks(lambda part: logged.logged_values(critics, part, shape.lot), steps)
 
     return split(own, shape.lots, in_specs=(SEATS, WHOLE, WHOLE), out_specs=SEATS)(critics, logged, steps)
