@@ -109,7 +109,7 @@ def guests() -> dict[str, object]:
     def own(carried, answers):
         return blocks.in_blocks(stretch, carried, answers, jnp.array([begin, begin + steps]), shape)
 
-    blocks.CACHE = 1
+    blocks.CACHE, blocks.FEW = 1, 0
     specs = (SEATS, PartitionSpec(None, None, AXIS))
     found = jax.jit(split(own, lots, in_specs=specs, out_specs=SEATS))(fresh, answers)
     names = ("value", "where", "made")
@@ -141,7 +141,8 @@ def main(work: str) -> None:
     for parts in (1, 2):
         workplaces.parts_for = unrolling.parts_for = lambda batch, smallest=1, parts=parts: parts
         workplaces.jax.local_devices = lambda parts=parts: devices[:parts]
-        blocks.CACHE = 1 if work == "visited critics" else blocks.CACHE
+        if work == "visited critics":
+            blocks.CACHE, blocks.FEW = 1, 0
         found = {"branching": branching, "critics": critics, "visited critics": critics}.get(
             work, feed_forward
         )(logs)

@@ -13,10 +13,19 @@ from vlbm.estimators.critics.blocks import in_blocks
 
 
 @pytest.mark.parametrize(
-    ("cache", "cores", "size"), [(1, "1", 1), (70, "1", 2), (10**6, "1", 6), (1, "9", 6)]
+    ("few", "cache", "cores", "size"),
+    [
+        (0, 1, "1", 1),
+        (0, 70, "1", 2),
+        (0, 10**6, "1", 6),
+        (0, 1, "9", 6),
+        (65, 70, "1", 3),  # two are too few
+        (10**6, 10**6, "1", 6),
+    ],
 )
-def test_blocks_of_policies_do_what_all_of_them_do_together(monkeypatch, cache, cores, size):
+def test_blocks_of_policies_do_what_all_of_them_do_together(monkeypatch, few, cache, cores, size):
     monkeypatch.setattr(blocks, "CACHE", cache)
+    monkeypatch.setattr(blocks, "FEW", few)
     monkeypatch.setenv("VLBM_CORES", cores)
     random = np.random.default_rng(0)
     numbers = [jnp.asarray(random.normal(size=(2, 6, 1))) for _ in range(4)]  # 32 bytes of each policy

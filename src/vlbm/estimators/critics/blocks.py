@@ -16,6 +16,7 @@ from vlbm.devices import AXIS, passed_on
 from vlbm.estimators.critics.bellman import Shape
 
 CACHE = 2 << 20  # bytes of networks trained together: more of them would be read from afar at every step
+FEW = 1 << 20  # bytes: with fewer, products are so small that it takes longer than to read from afar
 
 # Trains the networks of a block, by what its policies do, from one step to another.
 Stretch = Callable[[Any, Float[Array, "strides batch policies act"], Int[Array, "2"], Shape], Any]
@@ -92,7 +93,8 @@ def _block_size(carried: Any, seats: int) -> int:
         return seats
     each = sum(leaf.nbytes for leaf in jax.tree.leaves(carried)) // seats
     sizes = [size for size in range(1, seats + 1) if seats % size == 0]
-    return max([size for size in sizes if size * each <= CACHE], default=1)
+    size = max([size for size in sizes if size * each <= CACHE], default=1)
+    return size if size * each >= FEW else min([more for more in sizes if more * each >= FEW], default=seats)
 
 
 def _cut(leaf: Array, size: int, axis: int) -> Array:
