@@ -24,7 +24,7 @@ from vlbm.estimators.critics.trained import Trained, asked
 from vlbm.progress import Progress
 from vlbm.schedule import Schedule
 
-STRIDE = 125  # steps per compiled call: two calls between looks, by default
+STRIDE = 50  # steps per compiled call
 LOOKS = 20  # how often the values are looked at
 LEAPS = 0.8  # the share of training in which last layers leap, at every second look
 
