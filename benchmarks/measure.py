@@ -45,12 +45,9 @@ def _products(jaxpr: Any) -> float:
     total = 0.0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            shape = equation.invars[0].aval.shape
-            if np.prod(equation.outvars[0].aval.shape) == equation.outvars[0].aval.shape[-1]:
-                continue  # a sum written as a product with ones
-            inner = float(np.prod([shape[axis] for axis in contracted]))
-            total += 2.0 * inner * float(np.prod(equation.outvars[0].aval.shape))
+            free, inner, whole = _sizes(equation)
+            # Vectors are no matrices: most such products are sums, written as products with ones.
+            total += 0.0 if 1.0 in free else 2.0 * inner * whole
         times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
         for value in equation.params.values():
             for inside in value if isinstance(value, tuple | list) else (value,):
@@ -58,6 +55,18 @@ def _products(jaxpr: Any) -> float:
                 if hasattr(inner_jaxpr, "eqns"):
                     total += times * _products(inner_jaxpr)
     return total
+
+
+def _sizes(equation: Any) -> tuple[list[float], float, float]:
+    """Of a product: what each factor has for itself, what is contracted, and the result."""
+    contracted, together = equation.params["dimension_numbers"]
+    shapes = [factor.aval.shape for factor in equation.invars]
+    inner = float(np.prod([shapes[0][axis] for axis in contracted[0]]))
+    free = [
+        float(np.prod(shape)) / inner / float(np.prod([shape[axis] for axis in batch]))
+        for shape, batch in zip(shapes, together, strict=True)
+    ]
+    return free, inner, float(np.prod(equation.outvars[0].aval.shape))
 
 
 def smooth_logs(

@@ -7,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vlbm.backward import affine, contracted, raised, softplus, stacked_product
+from vlbm.backward import CROWDED, affine, contracted, raised, softplus, stacked_product, total
 
 
-@pytest.mark.parametrize("widths", [(2, 5), (5, 2), (3, 3)])
+@pytest.mark.parametrize(
+    "widths",
+    [(2, 5), (5, 2), (3, 3), (CROWDED, CROWDED), (2 * CROWDED, CROWDED), (2 * CROWDED + 1, CROWDED)],
+)
 @pytest.mark.parametrize("stacked", [(False, False), (True, False), (False, True), (True, True)])
 def test_rows_are_contracted_whichever_is_wider_and_whichever_is_shared(widths, stacked):
     random = np.random.default_rng(0)
@@ -23,12 +26,14 @@ def test_rows_are_contracted_whichever_is_wider_and_whichever_is_shared(widths, 
     np.testing.assert_allclose(found, jnp.swapaxes(left, -1, -2) @ right, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [(3, 2), (2 * CROWDED, CROWDED), (2 * CROWDED, 2)])
 @pytest.mark.parametrize("shared", [False, True])
-def test_stacked_layers_are_each_their_own_product_and_so_are_their_gradients(shared):
+def test_stacked_layers_are_each_their_own_product_and_so_are_their_gradients(shared, size):
     random = np.random.default_rng(0)
-    shapes = ((5, 3) if shared else (4, 5, 3), (4, 3, 2), (4, 2))
+    ins, outs = size
+    shapes = ((5, ins) if shared else (4, 5, ins), (4, ins, outs), (4, outs))
     inputs, weight, bias = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in shapes)
-    aim = jnp.asarray(random.normal(size=(4, 5, 2)), jnp.float32)
+    aim = jnp.asarray(random.normal(size=(4, 5, outs)), jnp.float32)
 
     def loss(layer, *given):
         return (jnp.tanh(jax.vmap(layer, in_axes=(None if shared else 0, 0, 0))(*given)) * aim).sum()
@@ -37,6 +42,19 @@ def test_stacked_layers_are_each_their_own_product_and_so_are_their_gradients(sh
     found, plain = (jax.value_and_grad(loss, argnums=(1, 2, 3))(way, inputs, weight, bias) for way in ways)
     for mine, theirs in zip(*map(jax.tree.leaves, (found, plain)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_sums_along_the_last_axis_and_their_gradients_are_those_of_a_reduction():
+    values = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5, 17)), jnp.float32)
+
+    def loss(add, values):
+        return jnp.sin(jax.vmap(add)(values)).sum()
+
+    found, plain = (
+        jax.value_and_grad(loss, argnums=1)(add, values) for add in (total, lambda part: part.sum(-1))
+    )
+    for one, other in zip(found, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_the_softplus_and_its_slope_hold_for_numbers_of_every_size():

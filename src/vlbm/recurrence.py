@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vlbm.backward import contracted
 from vlbm.networks import LSTM, LSTMState, closed
 
 # The longest time that is unrolled: a default window needs no loop and none of its copies between steps.
@@ -42,7 +43,7 @@ def hoist_weight_gradients(run: Run, factors: Callable[..., tuple[Array, ...]]) 
         pull_back, multiplied = saved
         offsets, rest = pull_back(cotangent)
         weights = tuple(
-            jnp.einsum("tni,tno->io", factor, offset)
+            contracted(factor.reshape(-1, factor.shape[-1]), offset.reshape(-1, offset.shape[-1]))
             for factor, offset in zip(multiplied, offsets, strict=True)
         )
         return weights, offsets, rest

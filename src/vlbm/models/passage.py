@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
-from vlbm.backward import repeated
+from vlbm.backward import repeated, total
 from vlbm.distributions import Normal
 from vlbm.models.latent import Decoder, Emission
 from vlbm.models.terms import Terms, Weighting, alignment
@@ -117,7 +117,7 @@ def follow(
         ending = None if emission.ending is None else emission.ending.log_prob(rows.ended)
         terms = BranchTerms(
             reconstruction=rows.log_prob(emission),
-            divergence=rows.summed(distribution.kl(transition).sum(-1)),
+            divergence=rows.summed(total(distribution.kl(transition))),
             alignment=rows.summed(alignment(encoded - aligned, weighting.alignment)),
             ending=jnp.zeros(rows.windows) if ending is None else rows.summed(ending),
         )
@@ -168,7 +168,7 @@ class _Rows(NamedTuple):
 
     def log_prob(self, emission: Emission) -> Float[Array, " windows"]:
         """log p(states, rewards | latents)."""
-        states = emission.observation.log_prob(self.observation).sum(-1)
+        states = total(emission.observation.log_prob(self.observation))
         return self.summed(states, self.observed) + self.summed(emission.reward.log_prob(self.reward))
 
 

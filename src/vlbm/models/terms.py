@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from vlbm.backward import total
+
 AlignmentKind = Literal["pairwise", "mse", "none"]
 MixtureKind = Literal["branches", "encoder", "none"]
 
@@ -72,8 +74,9 @@ def _spread(difference: Float[Array, "*batch units"]) -> Float[Array, "*batch"]:
 
 
 def _spread_forward(difference: Array) -> tuple[Array, tuple[Array, Array]]:
-    mean = difference.mean(-1, keepdims=True)
-    return ((difference - mean) ** 2).sum(-1) * (2.0 / (difference.shape[-1] - 1)), (difference, mean)
+    units = difference.shape[-1]
+    mean = total(difference)[..., None] / units
+    return total((difference - mean) ** 2) * (2.0 / (units - 1)), (difference, mean)
 
 
 def _spread_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array]:
