@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt16
 from scipy.stats import norm
 
 from vlbm.estimate import CONFIDENCE
 
 BLOCK = 4_000_000  # numbers of resampling counts held at once
+KEPT = 32_000_000  # of which so many, of two bytes each, are kept for the next policy
 # Where the terms of the bound are cut off. All are tried at once, and the bound pays for the choice.
 THRESHOLDS = 2.0 ** np.arange(0, 11)
 
@@ -33,14 +36,9 @@ class Quotients(NamedTuple):
 
     def resampled(self, count: int, *, seed: int) -> Float[np.ndarray, " count"]:
         """The statistic of `count` collections of as many episodes, drawn with replacement."""
-        generator = np.random.default_rng(seed)
-        episodes = len(self.top)
         parts = []
-        for first in range(0, count, max(BLOCK // episodes, 1)):
-            rows = min(max(BLOCK // episodes, 1), count - first)
-            drawn = generator.integers(episodes, size=(rows, episodes)) + episodes * np.arange(rows)[:, None]
-            times = np.bincount(drawn.ravel(), minlength=rows * episodes).reshape(rows, episodes)
-            times = times.astype(np.float64)
+        for drawn in _draws(len(self.top), count, seed):
+            times = drawn.astype(np.float64)
             parts.append(self._of(times @ self.top, times @ self.bottom))
         return np.concatenate(parts)
 
@@ -54,6 +52,28 @@ class Quotients(NamedTuple):
         usable = bottom > 0
         parts = np.where(usable, top / np.where(usable, bottom, 1.0), self.otherwise)
         return self.scale * parts.sum(axis=-1)
+
+
+def _draws(episodes: int, count: int, seed: int) -> Iterable[UInt16[np.ndarray, "rows episodes"]]:
+    """How often each episode was drawn, for some of the collections at a time."""
+    few = episodes * count <= KEPT
+    return _kept_draws(episodes, count, seed) if few else _drawn(episodes, count, seed)
+
+
+@functools.lru_cache(maxsize=1)
+def _kept_draws(episodes: int, count: int, seed: int) -> tuple[UInt16[np.ndarray, "rows episodes"], ...]:
+    # All policies of an evaluation have the same draws, and making them takes longer than all else.
+    return tuple(_drawn(episodes, count, seed))
+
+
+def _drawn(episodes: int, count: int, seed: int) -> Iterator[UInt16[np.ndarray, "rows episodes"]]:
+    generator = np.random.default_rng(seed)
+    for first in range(0, count, max(BLOCK // episodes, 1)):
+        rows = min(max(BLOCK // episodes, 1), count - first)
+        drawn = generator.integers(episodes, size=(rows, episodes)) + episodes * np.arange(rows)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=rows * episodes).reshape(rows, episodes)
+        # The chance that one of them is drawn more often than these numbers reach is none.
+        yield times.astype(np.uint16)
 
 
 class Interval(NamedTuple):

@@ -369,7 +369,20 @@ def test_leaving_out_and_resampling_are_what_they_are_by_hand(monkeypatch):
     expected = [by_hand(statistic, row) for row in drawn]
     np.testing.assert_allclose(statistic.resampled(30, seed=4), expected)
     monkeypatch.setattr(intervals, "BLOCK", 60)
+    monkeypatch.setattr(intervals, "KEPT", 0)
     np.testing.assert_allclose(statistic.resampled(30, seed=4), expected)
+
+
+def test_draws_that_are_kept_for_the_next_policy_are_those_it_would_have_made(monkeypatch):
+    asked = [(12, 30, 4), (12, 30, 4), (12, 30, 5), (9, 30, 5), (9, 20, 5), (12, 30, 4)]
+
+    def found() -> list[np.ndarray]:
+        return [some_quotients(episodes=size).resampled(count, seed=seed) for size, count, seed in asked]
+
+    kept = found()
+    monkeypatch.setattr(intervals, "KEPT", 0)
+    for one, other in zip(kept, found(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("kind", ["bca", "percentile"])
