@@ -47,18 +47,17 @@ def _affine_forward(inputs: Array, weight: Array, bias: Array) -> tuple[Array, t
     if any(size % CROWDED for size in weight.shape):
         return affine(inputs, weight, bias), (inputs, weight)
     # With a one for the bias rows are not crowded, and the bias's gradient is a row of the weight's.
-    joined = with_one(inputs)
+    joined = _with_one(inputs)
     return _multiplied(joined, jnp.concatenate([weight, bias[None]])), (joined, weight)
 
 
 def _affine_backward(saved: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array, Array]:
     inputs, weight = saved
     rows, pulled = inputs.reshape(-1, inputs.shape[-1]), cotangent.reshape(-1, cotangent.shape[-1])
-    by_inputs = cotangent @ weight.T
-    if inputs.shape[-1] == len(weight):
-        return by_inputs, contracted(rows, pulled), summed(pulled)
-    by_both = contracted(rows, pulled)
-    return by_inputs, by_both[:-1], by_both[-1]
+    by_inputs, by_weight = cotangent @ weight.T, contracted(rows, pulled)
+    if len(by_weight) == len(weight):
+        return by_inputs, by_weight, summed(pulled)
+    return by_inputs, by_weight[:-1], by_weight[-1]
 
 
 affine.defvjp(_affine_forward, _affine_backward)
@@ -91,10 +90,10 @@ def _contracted_stack(left: Array, right: Array) -> Array:
 def _spaced_product(left: Array, right: Array) -> Array:
     if left.shape[-1] % CROWDED:
         return jnp.einsum("sni,sno->sio", left, right)
-    return jnp.einsum("sni,sno->sio", with_one(left), right)[:, :-1]
+    return jnp.einsum("sni,sno->sio", _with_one(left), right)[:, :-1]
 
 
-def with_one(rows: Float[Array, "*batch size"]) -> Float[Array, "*batch size+1"]:
+def _with_one(rows: Float[Array, "*batch size"]) -> Float[Array, "*batch size+1"]:
     """Rows that end in a one."""
     return jnp.concatenate([rows, jnp.ones((*rows.shape[:-1], 1))], axis=-1)
 
