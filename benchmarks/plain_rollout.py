@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import torch
@@ -17,58 +18,70 @@ from torch import Tensor, nn
 from torch.nn import functional
 from yardstick_rollout import Imagined
 
-from vlbm.models.branching import BranchingModel
-from vlbm.networks import LSTM, MLP, BatchNorm, Linear
+from vlbm.nn.batch_norm import VARIANCE_FLOOR
+from vlbm.nn.layers import MLP, GaussianMLP
 from vlbm.policies.mlp import MLPPolicy
+from vlbm.worlds import vlbm
+from vlbm.worlds.vlbm import BranchingModel
 
 
-def linear(layer: Linear) -> nn.Linear:
-    return _linear(np.asarray(layer.weight).T, np.asarray(layer.bias))
+def linear(layer: eqx.nn.Linear) -> nn.Linear:
+    return _linear(np.asarray(layer.weight), np.asarray(layer.bias))
 
 
 def mlp(network: MLP) -> nn.Sequential:
-    """Linear, batch normalisation, rectifier, layer by layer."""
+    """Linear, batch normalisation, rectifier, layer by layer, then a linear layer."""
     parts: list[nn.Module] = []
-    for layer, norm in zip(network.layers, network.norms, strict=True):
-        if not isinstance(norm, BatchNorm):
-            raise ValueError("the plain roll-out knows batch normalisation alone")
-        normalised = nn.BatchNorm1d(layer.bias.shape[-1], eps=1e-3)
+    for layer in network.layers:
+        norm = layer.norm
+        if norm is None or layer.activation != "relu":
+            raise ValueError("the plain roll-out knows batch normalisation and rectifiers alone")
+        normalised = nn.BatchNorm1d(layer.hidden.out_features, eps=VARIANCE_FLOOR)
         values = {"weight": norm.gain, "bias": norm.shift, "running_mean": norm.mean}
         values["running_var"] = norm.variance
         loaded = {name: torch.from_numpy(np.array(value)) for name, value in values.items()}
         normalised.load_state_dict({**loaded, "num_batches_tracked": torch.tensor(0)})
-        parts += [linear(layer), normalised, nn.ReLU()]
-    return nn.Sequential(*parts)
+        parts += [linear(layer.hidden), normalised, nn.ReLU()]
+    return nn.Sequential(*parts, linear(network.last))
 
 
-def lstm_cell(cell: LSTM) -> nn.LSTMCell:
-    made = nn.LSTMCell(cell.inputs.weight.shape[0], cell.units)
-    layers = {"ih": cell.inputs, "hh": cell.recurrent}
+def lstm_cell(cell: eqx.nn.LSTMCell) -> nn.LSTMCell:
+    made = nn.LSTMCell(cell.weight_ih.shape[1], cell.hidden_size)
+    values = {"weight_ih": cell.weight_ih, "weight_hh": cell.weight_hh, "bias_ih": cell.bias}
     with torch.no_grad():
-        for name, layer in layers.items():
-            getattr(made, f"weight_{name}").copy_(torch.from_numpy(np.array(layer.weight).T))
-            getattr(made, f"bias_{name}").copy_(torch.from_numpy(np.array(layer.bias)))
+        made.bias_hh.zero_()
+        for name, value in values.items():
+            getattr(made, name).copy_(torch.from_numpy(np.array(value)))
     return made
+
+
+class Gaussian(nn.Module):
+    """A network whose outputs are means and scales."""
+
+    def __init__(self, network: GaussianMLP):
+        super().__init__()
+        self.network, self.kind = mlp(network.mlp), network.kind
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, spread = self.network(inputs).chunk(2, dim=-1)
+        spread = functional.softplus(spread) + self.kind.floor
+        return mean, spread.sqrt() if self.kind.spread == "variance" else spread
 
 
 class Branch(nn.Module):
     """One decoder."""
 
-    def __init__(self, decoder: Any, floor: float):
+    def __init__(self, branch: vlbm.Branch):
         super().__init__()
-        self.lstm, self.alignment = lstm_cell(decoder.lstm), mlp(decoder.alignment)
-        self.dense = nn.Sequential(linear(decoder.dense), nn.ReLU())
-        self.transition = linear(decoder.transition_head.linear)
-        self.observation = nn.Sequential(mlp(decoder.observation), linear(decoder.observation_head.linear))
-        self.reward = nn.Sequential(mlp(decoder.reward), linear(decoder.reward_head.linear))
-        self.floor = floor
+        self.lstm, self.g = lstm_cell(branch.lstm), mlp(branch.g)
+        self.transition = Gaussian(branch.transition)
+        self.state, self.reward = Gaussian(branch.state), Gaussian(branch.reward)
 
-    def forward(self, latent: Tensor, action: Tensor, state: Any, random: bool) -> tuple[Any, ...]:
-        state = self.lstm(torch.cat([latent, action], dim=-1), state)
-        mean, scale = gaussian(self.transition(self.dense(self.alignment(state[0]))), self.floor)
+    def forward(self, latent: Tensor, action: Tensor, memory: Any, random: bool) -> tuple[Any, ...]:
+        memory = self.lstm(torch.cat([latent, action], dim=-1), memory)
+        mean, scale = self.transition(self.g(memory[0]))
         latent = drawn(mean, scale, random)
-        observation, reward = self.observation(latent), self.reward(latent)
-        return latent, state, gaussian(observation, self.floor), gaussian(reward, self.floor)
+        return latent, memory, self.state(latent), self.reward(latent)
 
 
 class PlainModel(nn.Module):
@@ -76,12 +89,10 @@ class PlainModel(nn.Module):
 
     def __init__(self, world: BranchingModel):
         super().__init__()
-        encoder = jax.tree.map(lambda leaf: leaf[0], world.encoder)
-        floor = self.floor = encoder.head.floor
-        self.initial = nn.Sequential(mlp(encoder.initial), linear(encoder.initial_head.linear))
+        self.initial = Gaussian(world.encoder.initial)
         self.branches = nn.ModuleList(
-            Branch(jax.tree.map(lambda leaf, index=index: leaf[index], world.decoder), floor)
-            for index in range(world.branches)
+            Branch(jax.tree.map(lambda leaf, index=index: leaf[index], world.branches))
+            for index in range(len(world.weight_root))
         )
         self.weight = torch.from_numpy(np.array(world.weight))
         self.scalers = {
@@ -119,8 +130,7 @@ def imagine_plainly(
 ) -> Imagined:
     """`random=False` takes means everywhere."""
     observation = torch.from_numpy(start).repeat(len(policies), 1)
-    first = model.initial(model.apply_scale("observation", observation))
-    mean, scale = gaussian(first, model.floor)
+    mean, scale = model.initial(model.apply_scale("observation", observation))
     latent = drawn(mean, scale, random)
     latents, states = [latent] * len(model.branches), [None] * len(model.branches)
     seen, taken, earned = [], [], []
@@ -149,11 +159,6 @@ def plain_policy(policy: MLPPolicy) -> nn.Sequential:
     made = [_linear(np.asarray(layer.weight), np.asarray(layer.bias)) for layer in layers]
     between = [nn.ReLU()] * (len(made) - 1) + [nn.Tanh()]
     return nn.Sequential(*itertools.chain.from_iterable(zip(made, between, strict=True)))
-
-
-def gaussian(outputs: Tensor, floor: float) -> tuple[Tensor, Tensor]:
-    mean, spread = outputs.chunk(2, dim=-1)
-    return mean, functional.softplus(spread) + floor
 
 
 def drawn(mean: Tensor, scale: Tensor, random: bool) -> Tensor:

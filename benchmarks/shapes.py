@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from measure import smooth_logs
+from yardstick import Architecture
 
 from vlbm.estimators.worlds.presets import PAPER
 from vlbm.estimators.worlds.vlbm import VLBM
-from vlbm.models.branching import BranchingModel
-from vlbm.models.latent import Architecture
+from vlbm.nn.batch_norm import VARIANCE_FLOOR
+from vlbm.nn.layers import Dense
 from vlbm.policies.mlp import Layer, MLPPolicy
+from vlbm.worlds.vlbm import BranchingModel
 
 # The authors' code: seconds for an iteration of 64 episodes of 1,000 steps, and for one imagined episode.
 AUTHORS_ITERATION = 71.0
@@ -43,14 +46,32 @@ def architecture(settings: VLBM) -> Architecture:
         head_units=settings.head_units,
         normalisation=settings.normalisation,
         scale_floor=settings.scale_floor,
-        end_rate=0.0,
     )
 
 
-def with_alive(world: BranchingModel, alive: int) -> BranchingModel:
-    """The same model with so many branches alive; the weights of the others are far below 1e-5."""
-    root = np.where(np.arange(world.branches) < alive, 1.0, 1e-4).astype(np.float32)
-    return replace(world, weight_root=jnp.asarray(root))
+def within_yardstick(settings: VLBM, *, seed: int = 0) -> tuple[VLBM, BranchingModel]:
+    """Settings and a model that the yardstick can compute, which is a little less than vlbm's model.
+
+    Where the yardstick has no layer, vlbm's is made to change nothing: the last layer of g, and the
+    normalisation after the LSTMs.
+    """
+    settings = replace(settings, g_units=(settings.units,), spread="scale")
+    world = make_world(settings, seed=seed)
+    last = world.branches.g.last
+    same = (jnp.broadcast_to(jnp.eye(settings.units), last.weight.shape), jnp.zeros(last.weight.shape[:-1]))
+    world = eqx.tree_at(lambda tree: (tree.branches.g.last.weight, tree.branches.g.last.bias), world, same)
+    return settings, eqx.tree_at(_after_lstms, world, replace_fn=_without_effect)
+
+
+def _after_lstms(world: BranchingModel) -> tuple[Dense, Dense]:
+    return world.encoder.later.mlp.layers[0], world.branches.transition.mlp.layers[0]
+
+
+def _without_effect(layer: Dense) -> Dense:
+    if layer.norm is None:
+        return layer
+    gain = jnp.sqrt(layer.norm.variance + VARIANCE_FLOOR)
+    return eqx.tree_at(lambda layer: (layer.norm.gain, layer.norm.shift), layer, (gain, layer.norm.mean))
 
 
 def tanh_policies(

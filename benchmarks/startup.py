@@ -17,7 +17,7 @@ FIRST_STEP = """
 import os
 from contextlib import contextmanager
 from measure import smooth_logs
-from vlbm import VLBM, training
+from vlbm import VLBM
 from vlbm.progress import Progress
 
 class UntilFirst(Progress):
@@ -25,7 +25,6 @@ class UntilFirst(Progress):
     def task(self, **given):
         yield lambda done, terms: os._exit(0)
 
-training.FEWEST = training.STRIDE = 1
 VLBM().fit(smooth_logs(episodes=10, length=100), progress=UntilFirst())
 """
 

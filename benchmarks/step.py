@@ -6,7 +6,7 @@ import argparse
 
 import torch
 from fitting import step_seconds
-from shapes import ACTIONS, OBSERVATIONS, architecture, make_world, paper_settings
+from shapes import ACTIONS, OBSERVATIONS, architecture, paper_settings
 from telling import cores, say, tell, threads
 from timing import fastest
 from yardstick import Yardstick
@@ -40,7 +40,7 @@ def eager_step(settings: VLBM, *, repeats: int) -> float:
     """Seconds of a step of Adam on random windows."""
     assert settings.window is not None
     steps, batch = settings.window, settings.batch
-    model = Yardstick(architecture(settings), settings.branches).load(make_world(settings)).train()
+    model = Yardstick(architecture(settings), settings.branches).train()
     parameters = dict(model.named_parameters())
     decayed = [each for name, each in parameters.items() if name.endswith(".weight")]
     others = [each for name, each in parameters.items() if not name.endswith(".weight")]
@@ -51,14 +51,14 @@ def eager_step(settings: VLBM, *, repeats: int) -> float:
 
     def step() -> None:
         optimiser.zero_grad()
-        drawn = settings.mixture == "branches"
+        drawn = settings.drive == "own"
         model.loss(
             observation,
             action,
             reward,
             posterior_noise=torch.randn(steps + 1, batch, settings.latents),
             noise=torch.randn(settings.branches, steps, batch, settings.latents) if drawn else None,
-            weighting=settings.weighting,
+            weights=settings.weights,
         ).backward()
         optimiser.step()
 

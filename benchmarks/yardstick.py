@@ -1,16 +1,17 @@
 """The branching model in eager PyTorch, as a user would write it: the yardstick for training and roll-out.
 
 Branches are one batch of products, known inputs are projected outside the recursion, the roll-out runs
-without autograd and multiplies the weights of gates in one product. Names are those of vlbm's model, so
-that `load` is one to one and numbers can be compared. What vlbm also has to care for is left out, in the
-yardstick's favour: padding, endings, re-encoding and clipping.
+without autograd and multiplies the weights of gates in one product. `load` takes vlbm's weights over, so that
+numbers can be compared. What vlbm also has to care for is left out, in the yardstick's favour: padding,
+terminations, re-encoding and clipping; and of the model itself the last layer of g, the normalisation after
+the LSTMs, and branches that run free in training (the yardstick's are given the encoder's latents).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,11 +19,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vlbm.models.branching import BranchingModel
-from vlbm.models.latent import Architecture
-from vlbm.models.terms import Weighting
+from vlbm.worlds.vlbm import BranchingModel, Weights
 
 LOG_TWO_PI = 1.8378770664093453
+
+
+class Architecture(NamedTuple):
+    """Sizes of the networks."""
+
+    observations: int
+    actions: int
+    latents: int
+    units: int
+    head_units: tuple[int, ...]
+    normalisation: str
+    scale_floor: float
 
 
 class Linear(nn.Module):
@@ -209,8 +220,6 @@ class Yardstick(nn.Module):
 
     def __init__(self, sizes: Architecture, branches: int):
         super().__init__()
-        if sizes.end_rate > 0:
-            raise ValueError("the yardstick ends no episodes")
         self.encoder, self.decoder = Encoder(sizes), Decoder(sizes, branches)
         self.weight_root = nn.Parameter(torch.ones(branches))
         self.observation, self.action = Scaler(sizes.observations), Scaler(sizes.actions)
@@ -222,11 +231,8 @@ class Yardstick(nn.Module):
         return squared / (1e-8 + squared.sum())
 
     def load(self, world: BranchingModel) -> Yardstick:
-        """vlbm's numbers, one to one: a name that is missing on either side is an error."""
-        leaves = jax.tree_util.tree_leaves_with_path(world)
-        names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
-        values = [torch.from_numpy(np.array(leaf)) for _, leaf in leaves]
-        self.load_state_dict(dict(zip(names, values, strict=True)))
+        """vlbm's numbers; one that is missing is an error."""
+        self.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in numbers(world)})
         return self
 
     def loss(
@@ -237,7 +243,7 @@ class Yardstick(nn.Module):
         *,
         posterior_noise: Tensor,
         noise: Tensor | None,
-        weighting: Weighting,
+        weights: Weights,
     ) -> Tensor:
         """Of windows [steps+1, batch, ...]; `noise` [branch, steps, batch, latent] only where it is used."""
         observation = self.observation.apply_to(observation)
@@ -270,14 +276,59 @@ class Yardstick(nn.Module):
         bound = likelihood(part(seen, encoder_rows), part(earned, encoder_rows))
         divergence = Normal(*(each.flatten(0, 1) for each in later)).kl(transition).sum() / count
         standard = Normal(torch.zeros_like(first.mean), torch.ones_like(first.scale))
-        bound = bound - weighting.divergence_weight * divergence
-        bound = bound - weighting.initial_divergence_weight * branches * first.kl(standard).sum() / count
-        total = weighting.bound_weight * bound
-        if weighting.alignment == "pairwise":
+        bound = bound - weights.kl_weight * divergence
+        bound = bound - weights.initial_kl_weight * branches * first.kl(standard).sum() / count
+        total = weights.elbo_weight * bound
+        if weights.rsa == "pairwise":
             units = aligned.shape[-1]
             spread = torch.var(aligned - encoded.flatten(0, 1), dim=-1, correction=0).sum()
-            total = total - weighting.alignment_weight * spread * (2.0 * units / (units - 1)) / count
-        if weighting.mixture != "none":
+            total = total - weights.rsa_weight * spread * (2.0 * units / (units - 1)) / count
+        if weights.mixture > 0:
             mixed = [part(kind, predicted_rows).mixed(self.weight) for kind in (seen, earned)]
-            total = total + likelihood(*mixed)
+            total = total + weights.mixture * likelihood(*mixed)
         return -total
+
+
+def numbers(world: BranchingModel) -> Iterator[tuple[str, Any]]:
+    """What vlbm's model holds, or its gradient, by the yardstick's names: layers as [stack, inputs, outputs].
+
+    The last layer of g and the normalisation after the LSTMs are not among them.
+    """
+    # The encoder is one network, the branches are stacked.
+    encoder, branches = jax.tree.map(lambda leaf: np.asarray(leaf)[None], world.encoder), world.branches
+    parts = {
+        "encoder.initial": encoder.initial.mlp,
+        "decoder.alignment": branches.g,
+        "decoder.observation": branches.state.mlp,
+        "decoder.reward": branches.reward.mlp,
+    }
+    for name, mlp in parts.items():
+        for index, layer in enumerate(mlp.layers):
+            yield from _linear(f"{name}.layers.{index}", layer.hidden)
+            if layer.norm is not None:
+                for part in ("gain", "shift", "mean", "variance"):
+                    yield f"{name}.norms.{index}.{part}", getattr(layer.norm, part)
+        if mlp is not branches.g:
+            yield from _linear(f"{name}_head.linear", mlp.last)
+    for name, network in (("encoder", encoder.later.mlp), ("decoder", branches.transition.mlp)):
+        yield from _linear(f"{name}.dense", network.layers[0].hidden)
+        head = "head" if name == "encoder" else "transition_head"
+        yield from _linear(f"{name}.{head}.linear", network.last)
+    for name, cell, fed_back in (("encoder", encoder.lstm, True), ("decoder", branches.lstm, False)):
+        # The encoder's first inputs are the latents that it drew, which the yardstick counts as recurrent.
+        latents = world.branches.lstm.weight_ih.shape[-1] - world.action.mean.shape[0] if fed_back else 0
+        weight = np.swapaxes(cell.weight_ih, -1, -2)
+        recurrent = np.concatenate([np.swapaxes(cell.weight_hh, -1, -2), weight[:, :latents]], axis=1)
+        yield f"{name}.lstm.inputs.weight", weight[:, latents:]
+        yield f"{name}.lstm.inputs.bias", cell.bias
+        yield f"{name}.lstm.recurrent.weight", recurrent
+        yield f"{name}.lstm.recurrent.bias", np.zeros_like(cell.bias)
+    yield "weight_root", world.weight_root
+    for name in ("observation", "action", "reward"):
+        for part in ("mean", "scale", "low", "high"):
+            yield f"{name}.{part}", getattr(getattr(world, name), part)
+
+
+def _linear(name: str, layer: Any) -> Iterator[tuple[str, Any]]:
+    yield f"{name}.weight", np.swapaxes(layer.weight, -1, -2)
+    yield f"{name}.bias", layer.bias

@@ -26,7 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--environments", nargs="*", default=["halfcheetah", "hopper", "walker2d", "ant"])
     parser.add_argument("--steps", type=int, default=gym.STEPS)
-    parser.add_argument("--set", nargs="*", default=["models=1"], metavar="KEY=VALUE", dest="settings")
+    parser.add_argument(
+        "--set", nargs="*", default=["models=1", "keep=none"], metavar="KEY=VALUE", dest="settings"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", required=True, type=Path)
     arguments = parser.parse_args()

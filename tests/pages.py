@@ -92,8 +92,8 @@ def made_evidence(
         {
             "step": float(step),
             "loss": 100.0 / step,
-            "divergence": 3.0,
-            "ending": 0.0,
+            "kl": 3.0,
+            "termination": 0.0,
             "validation": 10.0 / step,
         }
         for step in (250, 500, 750, 1000)

@@ -1,4 +1,4 @@
-"""Run by test_devices.py in a process with two devices: the same work whole and split, as JSON."""
+"""Run by test_parallel.py in a process with several devices: the same work on one and on all, as JSON."""
 
 from __future__ import annotations
 
@@ -7,30 +7,43 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "2")
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 
-from vlbm import VLBM, unrolling, workplaces
-from vlbm.devices import AXIS, parts_for, split
+from systems import linear_logs
+from vlbm import VLBM, training
 from vlbm.estimators.critics import blocks
 from vlbm.estimators.critics.bellman import Shape
 from vlbm.estimators.critics.fqe import FQE
 from vlbm.estimators.critics.lots import SEATS, lots_for
 from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.estimators.worlds.presets import PRESETS
+from vlbm.estimators.worlds.settings import Draw, Loss, WorldSettings
+from vlbm.parallel import AXIS, count_shards, over_devices, placed, split, split_along
 from vlbm.policies.base import TracedPolicy
-from vlbm.rollout import rollout
-from vlbm.seating import Seating
+from vlbm.sampler import Sampler
+from vlbm.selection import Selection
 from vlbm.sources.packed import save_packed
+from vlbm.worlds.rollout import rollout
 from walks import walks
 
-KEPT = [1, 3, 4, 6]  # episodes that go on alone, of each half two
+DEVICES = jax.local_devices()
 TRAINING = {"batch": 64, "steps": 8, "validate_every": 4, "models": 1}
+# The paper's model, whole episodes and batch normalisation, with small networks.
+PAPER = VLBM(
+    **{
+        **PRESETS["VLBM"]["paper"],
+        **TRAINING,
+        **{"branches": 2, "units": 8, "latents": 3, "head_units": (8,), "g_units": (8,)},
+    }
+)
+ENSEMBLE = FeedForward(**TRAINING, units=(8,), members=2)
 
 
 class Push(TracedPolicy):
@@ -50,43 +63,74 @@ class Push(TracedPolicy):
         raise NotImplementedError
 
 
-def losses(evaluator) -> list[float]:
-    return [entry["loss"] for entry in evaluator.histories[0].entries]
+def pushes(*forces: float) -> dict[str, Push]:
+    return {f"push {force:g}": Push(jnp.asarray(force)) for force in forces}
 
 
-def branching(logs) -> dict[str, list[float]]:
-    # Whole episodes, longer than what goes through the heads at once.
-    network = {"units": 8, "latents": 3, "head_units": (8,)}
-    settings = VLBM(**{**PRESETS["paper"], **TRAINING, **network})
-    return {"branching": losses(settings.fit(logs, seed=0))}
+def use(count: int) -> None:
+    """From now on so many devices are there."""
+    jax.local_devices = lambda: DEVICES[:count]
 
 
-def feed_forward(logs) -> dict[str, object]:
-    settings = FeedForward(**TRAINING, units=(8,))
+def trained(settings: WorldSettings, logs) -> dict[str, Any]:
+    """Losses, weights by name, and over how many devices the batches of a fit were split."""
+    shards: set[int] = set()
+    split_batch = training.split_batch
+
+    def noted(batch: Any, count: int) -> Any:
+        shards.add(count)
+        return split_batch(batch, count)
+
+    training.split_batch = noted
+    training._compile_steps.cache_clear()
     evaluator = settings.fit(logs, seed=0)
-    several = FeedForward(**{**TRAINING, "models": 3}, units=(8,)).fit(logs, seed=0)
-    with tempfile.TemporaryDirectory() as folder:
-        mapped = settings.fit(save_packed(logs, Path(folder) / "packed"), seed=0)
-    policies = {"left": Push(jnp.asarray(-1.0)), "right": Push(jnp.asarray(1.0))}
-    start, key = logs.initial_observations()[:8] + np.arange(8, dtype=np.float32)[:, None], jax.random.key(3)
-    world = evaluator.worlds[0]
-    imagined = rollout(world, policies, start=start, episodes=8, horizon=7, key=key)
-    run = unrolling.TracedRun(world, policies, start=start, episodes=8, horizon=3, actions="sample", key=key)
-    sampled = run.advance(0, 3).action.tolist()
-    used = len(run.observation.sharding.device_set)
-    run.keep(Seating(np.array([1]), np.array([KEPT])))
-    kept = run.advance(3, 4).action[:, 0].tolist()
-    run = unrolling.TracedRun(world, policies, start=start, episodes=8, horizon=3, actions="sample", key=key)
-    run.advance(0, 3)
+    training.split_batch = split_batch
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(evaluator.worlds[0], eqx.is_inexact_array))
     return {
-        "ff": losses(evaluator),
-        "mapped": losses(mapped),
-        "imagined": [episodes.observation.tolist() for episodes in imagined.values()],
-        "sampled": sampled,
-        "kept": [run.advance(3, 4).action[:, 1, KEPT].tolist(), kept],
-        "several": [history.entries for history in several.histories],
-        "used": used,
+        "entries": [history.entries for history in evaluator.histories],
+        "weights": {jax.tree_util.keystr(path): leaf.reshape(-1).tolist() for path, leaf in leaves},
+        "shards": sorted(shards),
     }
+
+
+def flops(settings: WorldSettings, logs, shards: int) -> float:
+    """Floating-point operations of a training step, on the device that has most to do."""
+    # The part that a fit trains on, whose programs are compiled already.
+    part, plan = Selection.of(logs).split(settings.held_out, seed=0)[0], settings.plan(int(logs.length.max()))
+    sampler, world = Sampler.of(part), settings.make_world(part, key=jax.random.key(0))
+    state = settings.schedule.optimiser().init(eqx.filter(world, eqx.is_inexact_array))
+    advance = training._compile_steps(Loss(settings), Draw(plan), settings.schedule, False, shards)
+    arguments = placed((world, state, sampler, jax.random.key(0)), over_devices(shards))
+    compiled = advance.lower(*arguments, jnp.int32(0), jnp.int32(1)).compile()
+    return compiled.compiled.cost_analysis()["flops"]
+
+
+def paper(logs) -> dict[str, Any]:
+    # Starts that differ, so that the layers that see them learn; short, because loops over time are unrolled.
+    logs = linear_logs((4,) * 40, observations=3, actions=1)
+    return {"trained": trained(PAPER, logs), "flops": flops(PAPER, logs, count_shards(64))}
+
+
+def ensembles(logs) -> dict[str, Any]:
+    several = FeedForward(**{**TRAINING, "models": 3}, units=(8,), members=2)
+    with tempfile.TemporaryDirectory() as folder:
+        mapped = trained(ENSEMBLE, save_packed(logs, Path(folder) / "packed"))
+    return {"trained": trained(ENSEMBLE, logs), "mapped": mapped, "several": trained(several, logs)}
+
+
+def imagined(logs) -> dict[str, Any]:
+    """What two policies meet in the same world, by mean actions and by drawn ones."""
+    world = ENSEMBLE.make_world(logs, key=jax.random.key(1))
+    start = logs.initial_observations() + np.arange(logs.count, dtype=np.float32)[:, None]
+    options = {"start": start, "episodes": logs.count, "horizon": 7, "key": jax.random.key(3)}
+    found = {}
+    for actions in ("mean", "sample"):
+        episodes = rollout(world, pushes(-1.0, 1.0), actions=actions, **options)
+        found[actions] = [
+            {"observation": each.observation.tolist(), "action": each.action.reshape(logs.count, 7).tolist()}
+            for each in episodes.values()
+        ]
+    return found
 
 
 def guests() -> dict[str, object]:
@@ -110,18 +154,15 @@ def guests() -> dict[str, object]:
         return blocks.in_blocks(stretch, carried, answers, jnp.array([begin, begin + steps]), shape)
 
     blocks.CACHE, blocks.FEW = 1, 0
-    specs = (SEATS, PartitionSpec(None, None, AXIS))
-    found = jax.jit(split(own, lots, in_specs=specs, out_specs=SEATS))(fresh, answers)
+    found = jax.jit(split(own, lots, in_specs=(SEATS, split_along(2)), out_specs=SEATS))(fresh, answers)
     names = ("value", "where", "made")
     out = {name: leaf[0, :-1].tolist() for name, leaf in zip(names, found, strict=True)}
     return {**out, "answers": answers.sum(axis=(1, 3)).T[:-1].tolist()}
 
 
-def critics(logs) -> dict[str, object]:
+def critics(logs) -> dict[str, Any]:
     """Values, errors and what residuals weigh, of networks with two layers."""
-    policies = {
-        name: Push(jnp.asarray(force)) for name, force in (("left", -1.0), ("rest", 0.0), ("right", 1.0))
-    }
+    policies = pushes(-1.0, 0.0, 1.0)
     settings = FQE(shared=False, units=(8, 8), steps=60, batch=32)
     fitted = settings.fit(logs, seed=0).train(policies, discount=0.9)
     rows = [
@@ -129,26 +170,23 @@ def critics(logs) -> dict[str, object]:
         for name in policies
     ]
     lots = lots_for(len(policies), fitted.trained.logged)
-    return {"critics": [[row.value, row.standard_error] for row in rows], "lots": lots}
+    return {"values": [[row.value, row.standard_error] for row in rows], "lots": lots}
+
+
+def visited_critics(logs) -> dict[str, Any]:
+    blocks.CACHE, blocks.FEW = 1, 0
+    return critics(logs)
 
 
 def main(work: str) -> None:
     if work == "guests":
         print(json.dumps(guests()))
         return
-    logs, devices = walks(40, 12), jax.local_devices()
-    out: dict[str, object] = {"devices": len(jax.devices()), "parts": parts_for(64)}
-    for parts in (1, 2):
-        workplaces.parts_for = unrolling.parts_for = lambda batch, smallest=1, parts=parts: parts
-        workplaces.jax.local_devices = lambda parts=parts: devices[:parts]
-        if work == "visited critics":
-            blocks.CACHE, blocks.FEW = 1, 0
-        found = {"branching": branching, "critics": critics, "visited critics": critics}.get(
-            work, feed_forward
-        )(logs)
-        for name, value in found.items():
-            out.setdefault(name, []).append(value)
-    print(json.dumps(out))
+    logs, found = walks(40, 12), []
+    for count in (1, len(DEVICES)):
+        use(count)
+        found.append(globals()[work](logs))
+    print(json.dumps({"devices": len(DEVICES), "one": found[0], "all": found[1]}))
 
 
 main(sys.argv[1])

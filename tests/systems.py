@@ -14,9 +14,9 @@ import numpy as np
 
 from vlbm.episodes import Episodes
 from vlbm.estimators.worlds.vlbm import VLBM
-from vlbm.models.branching import BranchingModel
 from vlbm.policies import HostPolicy
 from vlbm.progress import Progress, Report
+from vlbm.worlds.vlbm import BranchingModel
 
 
 class Interrupting(Progress):
@@ -82,16 +82,16 @@ def noise_logs(
 
 def random_world(episodes: Episodes, *, seed: int = 0, **settings: Any) -> BranchingModel:
     """A tiny model scaled to the episodes, with random biases and running averages too."""
-    sizes = {"branches": 3, "latents": 3, "units": 5, "head_units": (6, 4)}
+    sizes = {"branches": 3, "latents": 3, "units": 5, "head_units": (6, 4), "g_units": (6,)}
     world = VLBM(**{**sizes, **settings}).make_world(episodes, key=jax.random.key(seed))
     random = np.random.default_rng(seed)
 
     def shaken(path: tuple[Any, ...], leaf: Any) -> Any:
-        if getattr(path[-1], "name", None) in ("weight", "mean", "scale", "low", "high"):
+        if getattr(path[-1], "name", "").startswith("weight"):  # random already
             return leaf
         return leaf + jnp.asarray(random.uniform(0.0, 0.6, leaf.shape), jnp.float32)
 
-    networks = {"encoder": world.encoder, "decoder": world.decoder, "weight_root": world.weight_root}
+    networks = {"encoder": world.encoder, "branches": world.branches, "weight_root": world.weight_root}
     return replace(world, **jax.tree_util.tree_map_with_path(shaken, networks))
 
 

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import h5py
@@ -15,15 +16,18 @@ import pytest
 
 from systems import linear_logs
 from vlbm.cli import _spread_settings, main
+from vlbm.estimators.worlds.vlbm import VLBM
 from vlbm.sources import save_npz
 from vlbm.version import VERSION
 
 TINY = [
     "branches=2",
     "models=1",
+    "keep=none",
     "latents=4",
     "units=8",
     "head_units=8",
+    "g_units=8",
     "batch=8",
     "steps=4",
     "validate_every=2",
@@ -121,7 +125,13 @@ def test_inspect_says_what_is_in_a_file(folder, capsys):
 
 def test_settings_lists_what_can_be_set(capsys):
     assert run("settings") == 0
-    assert "reencode_every" in capsys.readouterr().out
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["setting", "default", "quick", "thorough", "paper"] in rows
+    values = {row[0]: row[1:] for row in rows if row}
+    assert set(values) >= {field.name for field in fields(VLBM)}
+    assert values["reencode_every"] == ["10", "10", "10", "none"]
+    assert values["head_units"] == ["128,64"] * 4
+    assert values["elbo_weight"][0] == "0.3333"
 
 
 def test_one_set_takes_many_assignments_and_no_more():

@@ -26,17 +26,17 @@ from vlbm.environment import LearnedEnvironment, LearnedVectorEnvironment  # noq
 from vlbm.episodes import Episodes  # noqa: E402
 from vlbm.errors import InputError  # noqa: E402
 from vlbm.estimators.worlds.evaluator import WorldEvaluator  # noqa: E402
-from vlbm.models.base import Imagination, Outcome, World  # noqa: E402
-from vlbm.models.branching import BranchingModel  # noqa: E402
 from vlbm.policies import FunctionPolicy  # noqa: E402
 from vlbm.scaling import Scaler  # noqa: E402
+from vlbm.worlds.base import Imagination, Outcome, World  # noqa: E402
+from vlbm.worlds.vlbm import BranchingModel  # noqa: E402
 
-TINY: dict[str, Any] = {"branches": 2, "latents": 4, "units": 8, "head_units": (16,)}
+TINY: dict[str, Any] = {"branches": 2, "latents": 4, "units": 8, "head_units": (16,), "g_units": (8,)}
 
 
 class Count(NamedTuple):
-    steps: jax.Array  # [*batch]
-    total: jax.Array  # [2, *batch, 1]: an axis in front, as branches are
+    steps: jax.Array
+    total: jax.Array  # [2, 1]: an axis in front, as branches are
 
 
 class CountingWorld(World):
@@ -49,21 +49,25 @@ class CountingWorld(World):
     last: int = eqx.field(static=True, default=1_000)
     imagination: Imagination = eqx.field(static=True, default=Imagination())
 
-    def begin(self, observation, *, key):
-        return Count(observation[..., 0], jnp.stack([observation[..., 1:2]] * 2))
+    def draw_noise(self, key):
+        return jax.random.normal(key)
 
-    def begin_from_prior(self, batch, *, key):
-        return Count(jnp.full(batch, -5.0), jnp.zeros((2, *batch, 1))), jnp.full((*batch, 3), -5.0)
+    def reset(self, observation, noise):
+        return Count(observation[0], jnp.full((2, 1), observation[1]))
 
-    def step(self, state, action, *, luck):
-        action = action.astype(jnp.float32) if self.choices else action[..., 0]
-        state = Count(state.steps + 1, state.total + action[..., None])
-        noise = jax.random.normal(luck, action.shape[-1:])
-        observation = jnp.stack([state.steps, state.total[1, ..., 0], noise], axis=-1)
+    def reset_from_prior(self, key):
+        return Count(jnp.asarray(-5.0), jnp.zeros((2, 1))), jnp.full(3, -5.0)
+
+    def step(self, state, action, noise):
+        action = action.astype(jnp.float32) if self.choices else action[0]
+        state = Count(state.steps + 1, state.total + action)
+        observation = jnp.stack([state.steps, state.total[1, 0], noise])
         return state, Outcome(observation, action, jnp.where(state.steps >= self.last, 1.0, 0.0))
 
 
-def counting(*, start: str = "logged", horizon: int = 50, initial=((0, 0, 0),), **settings) -> WorldEvaluator:
+def counting(
+    *, start: str = "encoder", horizon: int = 50, initial=((0, 0, 0),), **settings
+) -> WorldEvaluator:
     world = CountingWorld(Scaler.identity(3), Scaler.identity(1), Scaler.identity(1), **settings)
     return WorldEvaluator(
         settings=SimpleNamespace(start=start),
@@ -102,9 +106,9 @@ def quick_compilation():
 
 @pytest.fixture(scope="module")
 def evaluator(tmp_path_factory) -> WorldEvaluator:
-    """Fitted, saved and loaded; the terms left out of the objective would take long to compile."""
+    """Fitted, saved and loaded."""
     place = tmp_path_factory.mktemp("model")
-    settings = vlbm.VLBM(**TINY, alignment="none", mixture="none", window=3, batch=16, steps=10, models=1)
+    settings = vlbm.VLBM(**TINY, window=3, batch=16, steps=10, models=1, keep=None)
     settings.fit(logged()).save(place)
     return vlbm.load_model(place)
 
@@ -396,7 +400,7 @@ def test_environments_of_one_shape_share_what_was_compiled(evaluator, monkeypatc
         raise AssertionError("traced again")
 
     monkeypatch.setattr(BranchingModel, "step", fail)
-    monkeypatch.setattr(BranchingModel, "begin", fail)
+    monkeypatch.setattr(BranchingModel, "reset", fail)
     other = LearnedEnvironment(evaluator, horizon=3, termination=lambda observation: observation[:, 0] > 0)
     other.reset(seed=1)
     other.step([0.0, 0.0])

@@ -64,6 +64,11 @@ def test_discrete_actions_come_as_one_hot_vectors():
     np.testing.assert_array_equal(actions, np.eye(3)[episodes.action])
 
 
+def test_actions_may_be_asked_for_row_by_row_in_any_arrangement(episodes, selection):
+    rows = np.array([[0, 5], [5, 24]])  # of the collection, not of the selection
+    np.testing.assert_array_equal(selection.action_vectors(rows), episodes.action[rows])
+
+
 @pytest.mark.parametrize("count", [1, 2, 20])
 def test_a_split_is_that_of_the_episodes_themselves(count):
     episodes = noise_logs((3,) * count)

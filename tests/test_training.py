@@ -1,4 +1,4 @@
-"""minimise(): on models of a few numbers, where every step can be followed."""
+"""train(): on models of a few numbers, where every step can be followed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from systems import bits
+from systems import bits, noise_logs
 from vlbm import training
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.progress import Progress, Report
+from vlbm.sampler import MappedSampler, Plan, Sampler, Window
 from vlbm.schedule import Schedule
-from vlbm.training import Evaluated, History, minimise
+from vlbm.selection import Selection
+from vlbm.training import Evaluated, History, train
 
 TARGET = np.array([1.0, -2.0, 0.5], np.float32)
 
@@ -58,7 +60,7 @@ def descend(
     seed: int = 0,
     **options: Any,
 ) -> tuple[Point, History]:
-    return minimise(
+    return train(
         evaluate,
         Point(),
         jnp.asarray(TARGET),
@@ -67,6 +69,13 @@ def descend(
         key=jax.random.key(seed),
         **options,
     )
+
+
+@pytest.fixture
+def ten_a_call(monkeypatch):
+    """Ten steps in every compiled call, however quick they are."""
+    monkeypatch.setattr(training, "FEWEST", 10)
+    monkeypatch.setattr(training, "MOST", 10)
 
 
 class Watching(Progress):
@@ -128,7 +137,7 @@ def test_running_averages_move_once_a_step():
 
 def test_the_model_that_was_passed_in_stays_usable():
     before = Point()
-    minimise(
+    train(
         noisy_distance,
         before,
         jnp.asarray(TARGET),
@@ -139,26 +148,29 @@ def test_the_model_that_was_passed_in_stays_usable():
     assert bits(before) == bits(Point())
 
 
-class Noisy:
-    """The same distance, to a target that is drawn with its noise."""
-
-    def draw(self, target: jax.Array, key: jax.Array) -> jax.Array:
-        return target - 0.1 * jax.random.normal(key, (3,))
-
-    def __call__(self, point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
-        loss = ((point.weight - target) ** 2).sum() + (point.bias**2).sum()
-        moved = eqx.tree_at(lambda point: point.visits, point, jax.lax.stop_gradient(point.visits + 1))
-        return Evaluated(loss, {"loss": loss}, moved)
+def drawn_noise(target: jax.Array, key: jax.Array) -> jax.Array:
+    return target - 0.1 * jax.random.normal(key, (3,))
 
 
-@pytest.mark.parametrize("most", [2**26, 0])
-def test_a_lesson_is_given_what_it_drew_with_the_steps_own_key_ahead_or_not(monkeypatch, most):
-    monkeypatch.setattr(training, "AHEAD", most)
-    schedule = Schedule(steps=25, learning_rate=0.1, validate_every=8)  # calls of 8, 8, 8 and 1 steps
-    drawn, _ = descend(Noisy(), schedule=schedule, validate=lambda point: -float(point.visits))
-    plain, _ = descend(schedule=schedule, validate=lambda point: -float(point.visits))
-    np.testing.assert_allclose(drawn.weight, plain.weight, rtol=1e-5, atol=1e-6)
-    assert drawn.visits == plain.visits == 25
+def test_a_step_is_given_what_was_drawn_for_it_with_a_key_of_its_own():
+    def evaluate(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+        loss = ((point.weight - target) ** 2).sum()
+        # What was drawn for a step, where it can be looked at.
+        return Evaluated(loss, {"loss": loss}, eqx.tree_at(lambda point: point.bias, point, target[:2]))
+
+    seen: list[np.ndarray] = []
+
+    def validate(point: Point) -> float:
+        seen.append(np.asarray(point.bias))
+        return -float(len(seen))
+
+    schedule = Schedule(steps=6, learning_rate=0.0, validate_every=1)
+    descend(evaluate, schedule=schedule, validate=validate, draw=drawn_noise)
+    expected = []
+    for step in range(6):
+        key, _ = jax.random.split(jax.random.fold_in(jax.random.key(0), step))
+        expected.append(drawn_noise(jnp.asarray(TARGET), key)[:2])
+    np.testing.assert_allclose(seen, expected, rtol=1e-5)
 
 
 def test_the_same_key_gives_the_same_numbers_and_another_key_others():
@@ -203,25 +215,7 @@ def test_the_cosine_rate_warms_up_and_falls_to_what_remains():
     assert way(schedule) == pytest.approx(sum(warm_up) + sum(cosine), rel=1e-4)
 
 
-def test_weight_decay_pulls_on_weights_and_on_nothing_else():
-    def flat(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
-        loss = 0.0 * point.weight.sum() + 0.0 * point.bias.sum()
-        return Evaluated(loss, {"loss": loss}, point)
-
-    start = eqx.tree_at(lambda point: point.weight, Point(), jnp.ones(3))
-    point, _ = minimise(
-        flat,
-        start,
-        None,
-        schedule=Schedule(steps=5, learning_rate=0.1, weight_decay=0.01),
-        validate=lambda point: 0.0,
-        key=jax.random.key(0),
-    )
-    assert (np.asarray(point.weight) < 0.9).all()
-    np.testing.assert_array_equal(point.bias, start.bias)
-
-
-def test_a_loss_that_leaves_the_numbers_is_reported_with_step_and_setting():
+def test_a_loss_that_leaves_the_numbers_is_reported_with_step_and_setting(ten_a_call):
     def explosive(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
         loss = jnp.exp(-point.weight).sum()
         return Evaluated(
@@ -255,14 +249,14 @@ def test_an_interruption_returns_the_best_model_so_far():
     np.testing.assert_array_equal(point.weight, seen[0])
 
 
-def test_an_interruption_before_any_validation_returns_the_model_as_it_is():
+def test_an_interruption_before_any_validation_returns_the_model_as_it_is(ten_a_call):
     point, history = descend(progress=Watching(interrupt_at=10))
     assert history.interrupted
     assert history.entries == []
     assert point.visits == 10
 
 
-def test_an_interruption_in_the_middle_of_a_step_leaves_a_usable_model(monkeypatch):
+def test_an_interruption_in_the_middle_of_a_step_leaves_a_usable_model(ten_a_call, monkeypatch):
     compiled = eqx.filter_jit
 
     def interrupted(function=None, **options):
@@ -278,18 +272,17 @@ def test_an_interruption_in_the_middle_of_a_step_leaves_a_usable_model(monkeypat
 
         return call
 
-    training._advancing.cache_clear()
+    training._compile_steps.cache_clear()
     monkeypatch.setattr(training.eqx, "filter_jit", interrupted)
     point, history = descend()
-    training._advancing.cache_clear()
+    training._compile_steps.cache_clear()
     assert history.interrupted
     assert point.visits == 10
     assert np.isfinite(point.weight).all()
 
 
 @pytest.mark.parametrize("interrupt_at", [20, 30, 40])
-def test_a_resumed_run_ends_where_the_uninterrupted_one_does_to_the_bit(tmp_path, interrupt_at, monkeypatch):
-    monkeypatch.setattr(training, "PATIENCE", 0.0)  # a call for every ten steps
+def test_a_resumed_run_ends_where_the_uninterrupted_one_does_to_the_bit(tmp_path, interrupt_at, ten_a_call):
     whole, expected = descend()
     path = tmp_path / "checkpoint.safetensors"
     _, history = descend(checkpoint=path, progress=Watching(interrupt_at))
@@ -303,13 +296,16 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does_to_the_bit(tmp_path
     assert not history.interrupted
 
 
-def test_how_many_steps_a_call_makes_changes_no_bit(monkeypatch):
+def test_quick_steps_are_many_to_a_call_and_slow_ones_few_which_changes_no_bit(monkeypatch):
+    schedule = Schedule(steps=60, validate_every=60)
+    descend(schedule=schedule)  # compiles
     watching = Watching()
-    quick, _ = descend(schedule=Schedule(steps=60, validate_every=60), progress=watching)
+    quick, _ = descend(schedule=schedule, progress=watching)
+    assert [done for done, _ in watching.reports] == [1, 51, 60]
     monkeypatch.setattr(training, "PATIENCE", 0.0)
-    slow_watching = Watching()
-    slow, _ = descend(schedule=Schedule(steps=60, validate_every=60), progress=slow_watching)
-    assert len(watching.reports) < len(slow_watching.reports) == 6
+    watching = Watching()
+    slow, _ = descend(schedule=schedule, progress=watching)
+    assert [done for done, _ in watching.reports] == list(range(1, 61))
     assert bits(quick) == bits(slow)
 
 
@@ -389,7 +385,65 @@ def test_a_history_is_json(tmp_path: Path):
     assert json.loads(json.dumps(history.entries)) == history.entries
 
 
-def test_an_optimiser_begins_with_zeros_as_minimise_takes_it_to():
-    for schedule in (Schedule(), Schedule(clip=None, weight_decay=0.1, decay="exponential")):
-        state = schedule.optimiser().init({"weight": jnp.ones((2, 3)), "bias": jnp.ones(3)})
-        assert not any(np.any(leaf) for leaf in jax.tree.leaves(state))
+def test_trainings_of_one_kind_share_a_compiled_program():
+    traced: list[int] = []
+
+    def evaluate(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+        traced.append(1)
+        return noisy_distance(point, target, key)
+
+    descend(evaluate)
+    once = len(traced)
+    descend(evaluate, seed=1)
+    assert len(traced) == once > 0
+    descend(evaluate, schedule=Schedule(steps=60, learning_rate=0.2, validate_every=20))
+    assert len(traced) == 2 * once
+
+
+# Mapped data
+
+PLAN = Plan(batch=16, steps=3, at_start=0.5)
+
+
+def drawn_windows(sampler: Sampler, key: jax.Array) -> Window:
+    return sampler.draw(PLAN, key)
+
+
+def far_from_rewards(point: Point, windows: Window, key: jax.Array) -> Evaluated:
+    """How far a linear guess from observations is from the rewards."""
+    guess = windows.observation[:, :-1] @ point.weight[:2] + point.weight[2]
+    loss = (jnp.where(windows.valid, guess - windows.reward, 0.0) ** 2).mean()
+    return Evaluated(loss, {"loss": loss}, point)
+
+
+def learn_rewards(data: Sampler | MappedSampler, **options: Any) -> tuple[Point, History]:
+    return train(
+        far_from_rewards,
+        Point(),
+        data,
+        schedule=Schedule(steps=35, learning_rate=0.1, validate_every=14),  # calls of 10, 4, 10, 4 and 7
+        validate=lambda point: -float(point.weight[2]),
+        key=jax.random.key(5),
+        draw=drawn_windows,
+        **options,
+    )
+
+
+def test_mapped_data_train_like_data_in_memory():
+    log = Selection.of(noise_logs((7, 1, 3, 12)))
+    in_memory, expected = learn_rewards(Sampler.of(log))
+    mapped, history = learn_rewards(MappedSampler(log, PLAN))
+    np.testing.assert_allclose(mapped.weight, in_memory.weight, rtol=1e-5)
+    assert [entry["loss"] for entry in history.entries] == pytest.approx(
+        [entry["loss"] for entry in expected.entries], rel=1e-5
+    )
+    assert np.ptp([entry["loss"] for entry in expected.entries]) > 0.01
+
+
+def test_training_on_mapped_data_is_resumed_to_the_bit(tmp_path):
+    log, path = Selection.of(noise_logs((7, 1, 3, 12))), tmp_path / "checkpoint.safetensors"
+    whole, _ = learn_rewards(MappedSampler(log, PLAN))
+    _, history = learn_rewards(MappedSampler(log, PLAN), checkpoint=path, progress=Watching(interrupt_at=20))
+    assert (history.interrupted, len(history.entries)) == (True, 1)
+    resumed, _ = learn_rewards(MappedSampler(log, PLAN), checkpoint=path, resume=True)
+    assert bits(resumed) == bits(whole)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from vlbm.episodes import Episodes, from_padded
-from vlbm.models.base import Imagination, Outcome, World
 from vlbm.scaling import Scaler
+from vlbm.worlds.base import Imagination, Outcome, World
 
 
 class Walk(World):
@@ -22,16 +22,18 @@ class Walk(World):
     imagination: Imagination = eqx.field(static=True)
     choices: int | None = eqx.field(static=True)
 
-    def begin(self, observation, *, key):
+    def draw_noise(self, key):
+        return self.spread * jax.random.normal(key)
+
+    def reset(self, observation, noise):
         return observation
 
-    def begin_from_prior(self, batch, *, key):
+    def reset_from_prior(self, key):
         raise NotImplementedError
 
-    def step(self, state, action, *, luck):
-        noise = self.spread * jax.random.normal(luck, state.shape[-2:-1])
-        state = jnp.stack([state[..., 0] + action[..., 0] + noise, state[..., 1]], axis=-1)
-        return state, Outcome(state, state[..., 0], jnp.zeros(state.shape[:-1]))
+    def step(self, state, action, noise):
+        state = jnp.stack([state[0] + action[0] + noise, state[1]])
+        return state, Outcome(state, state[0], jnp.zeros(()))
 
 
 def walks(count: int, steps: int) -> Episodes:

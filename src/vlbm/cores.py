@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 
 from vlbm.errors import InputError
 
-# Where every core has a device of its own, nothing within a device is to be divided among threads, and sums
-# are faster without the library that does products. XLA stops at flags it does not know, so they are only
-# given to the releases they were tried with.
-TRIED = "0.10."
-FLAGS = (
-    "--xla_disable_hlo_passes=cpu-parallel-task-assigner",
-    "--xla_cpu_multi_thread_eigen=false",
-    "--xla_cpu_experimental_ynn_fusion_type=individual_dot",
-)
+# Where every core has a device of its own, nothing within a device is to be divided among threads.
+FLAG = "--xla_cpu_multi_thread_eigen"
 
 
 def use_cores(count: int | None = None) -> None:
@@ -24,8 +16,7 @@ def use_cores(count: int | None = None) -> None:
 
     Call it before JAX computes anything: afterwards its devices are settled. The command line does. `count`
     or `VLBM_CORES` give another number; with 1 JAX's own threads share the work, which is slower
-    (docs/performance.md). Imagined episodes depend on the number, because each device has its own luck;
-    models trained side by side do not.
+    (docs/performance.md). Results do not depend on the number, but for rounding.
     """
     if "JAX_NUM_CPU_DEVICES" in os.environ and count is None:
         return
@@ -41,11 +32,9 @@ def use_cores(count: int | None = None) -> None:
             ) from error
     else:
         os.environ["JAX_NUM_CPU_DEVICES"] = str(wanted)
-    if wanted > 1 and version("jaxlib").startswith(TRIED):
-        given = os.environ.get("XLA_FLAGS", "")
-        # What the user has set stays as it is.
-        more = [flag for flag in FLAGS if flag.partition("=")[0] not in given]
-        os.environ["XLA_FLAGS"] = " ".join([given, *more]).strip()
+    given = os.environ.get("XLA_FLAGS", "")
+    if wanted > 1 and FLAG not in given:  # what the user has set stays as it is
+        os.environ["XLA_FLAGS"] = f"{given} {FLAG}=false".strip()
 
 
 def available_cores() -> int:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vlbm.devices import on_device
+from vlbm.parallel import on_device
 
 BLOCK_ROWS = 65_536  # taken at once: deviations in double precision weigh more than the values
 # Below this spread a column is taken for a constant: dividing by it would blow rounding up to signal.

@@ -15,16 +15,6 @@ from vlbm.episodes import Episodes, parted
 BLOCK_ROWS = 65_536  # read at once when everything is read
 
 
-class Stretch(NamedTuple):
-    """Parts of episodes, time first; where `valid` is False the numbers mean nothing."""
-
-    observation: Float[np.ndarray, "*stack steps+1 batch obs"]
-    action: Float[np.ndarray, "*stack steps batch act"]
-    reward: Float[np.ndarray, "*stack steps batch"]
-    ended: Float[np.ndarray, "*stack steps batch"]
-    valid: Bool[np.ndarray, "*stack steps batch"]
-
-
 class Steps(NamedTuple):
     """Where some steps lie in the collection."""
 
@@ -107,30 +97,12 @@ class Selection:
     def actions(self) -> Iterator[Float[np.ndarray, "rows act"]]:
         """All actions in order as vectors, discrete ones one-hot, a block at a time."""
         for steps in self.blocks():
-            yield self._action_vectors(steps.row)
+            yield self.action_vectors(steps.row)
 
     def rewards(self) -> Iterator[Float[np.ndarray, "rows 1"]]:
         """All rewards in order, a block at a time."""
         for steps in self.blocks():
             yield _plain(self.collection.reward)[steps.row][:, None]
-
-    def cut(
-        self, episode: Int[np.ndarray, "*stack batch"], start: Int[np.ndarray, "*stack batch"], *, steps: int
-    ) -> Stretch:
-        """The stretch of each named episode that begins at step `start`: what `WindowSource.cut` gives."""
-        length = self.length[episode][..., None, :]
-        within = start[..., None, :] + np.arange(steps)[:, None]
-        seen = start[..., None, :] + np.arange(steps + 1)[:, None]
-        row = self._first_step[episode][..., None, :] + np.minimum(within, length - 1)
-        observation_row = self._first_observation[episode][..., None, :] + np.minimum(seen, length)
-        ended = self.terminated[episode][..., None, :] & (within == length - 1)
-        return Stretch(
-            observation=_single(_plain(self.collection.observation)[observation_row]),
-            action=_single(self._action_vectors(row)),
-            reward=_single(_plain(self.collection.reward)[row]),
-            ended=ended.astype(np.float32),
-            valid=within < length,
-        )
 
     @cached_property
     def _first_step(self) -> Int[np.ndarray, " episodes"]:
@@ -140,7 +112,7 @@ class Selection:
     def _first_observation(self) -> Int[np.ndarray, " episodes"]:
         return self.collection.first_observation[self.chosen]
 
-    def _action_vectors(self, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows act"]:
+    def action_vectors(self, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows act"]:
         action = _plain(self.collection.action)[row]
         return action if self.choices is None else np.eye(self.choices, dtype=np.float32)[action]
 
@@ -157,7 +129,3 @@ def _blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, 
 def _plain(values: np.ndarray) -> np.ndarray:
     """The same memory without the ways of np.memmap, which make every look at it slow."""
     return values.view(np.ndarray)
-
-
-def _single(values: np.ndarray) -> Float[np.ndarray, "..."]:
-    return values.astype(np.float32, copy=False)

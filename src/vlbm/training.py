@@ -1,4 +1,4 @@
-"""minimise(): gradient steps with progress, validation, checkpoints and resumption."""
+"""train(): gradient steps with progress, validation, checkpoints and resumption."""
 
 from __future__ import annotations
 
@@ -8,30 +8,27 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
 from vlbm.compilation import keep_programs
-from vlbm.devices import everywhere, gathered, placed, released, split
 from vlbm.errors import TrainingDivergedError
+from vlbm.parallel import Place, gathered, placed, released, split_batch
 from vlbm.progress import Progress, silent
+from vlbm.sampler import MappedSampler
 from vlbm.schedule import Schedule
 from vlbm.storage import check_identity, load_tree, read_information, save_tree
-from vlbm.tracing import kept
-from vlbm.workplaces import Workplace
 
 Model = TypeVar("Model")
 
-# Steps per compiled call: the fewest, and the most where they are quick. A call claims its memory anew, which
-# takes as long as a third of a default step; progress and Ctrl-C come between calls.
-FEWEST, STRIDE = 10, 50
+# Steps per compiled call: the fewest, the most where they are quick, and those of mapped data. Progress and
+# Ctrl-C come between calls.
+FEWEST, MOST, MAPPED = 1, 50, 10
 PATIENCE = 3.0  # seconds a call may take if it makes more than the fewest steps
-AHEAD = 2**26  # bytes at most of what the steps of a call learn from, drawn before the first of them
 
 
 class Evaluated(NamedTuple):
@@ -71,25 +68,7 @@ class Checkpoint(NamedTuple, Generic[Model]):
     optimiser: Any
 
 
-@runtime_checkable
-class Feed(Protocol):
-    """Data that come to the device a few steps' worth at a time, stacked."""
-
-    def stretch(self, key: PRNGKeyArray, *, begin: int, count: int) -> Any:
-        """What the steps from `begin` learn from; step i may draw from `fold_in(key, i)`."""
-
-
-@runtime_checkable
-class Lesson(Protocol):
-    """An evaluation on what is drawn from the data for every step."""
-
-    def draw(self, data: Any, key: PRNGKeyArray) -> Any:
-        """What the step that has this key learns from."""
-
-    def __call__(self, model: Any, drawn: Any, key: PRNGKeyArray) -> Evaluated: ...
-
-
-def minimise(
+def train(
     evaluate: Callable[[Model, Any, PRNGKeyArray], Evaluated],
     model: Model,
     data: Any,
@@ -97,29 +76,23 @@ def minimise(
     schedule: Schedule,
     validate: Callable[[Model], float],
     key: PRNGKeyArray,
+    draw: Callable[[Any, PRNGKeyArray], Any] | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
     identity: dict[str, Any] | None = None,
-    place: Workplace | None = None,
+    place: Place | None = None,
     progress: Progress = silent,
 ) -> tuple[Model, History]:
     """The model that validates best along the way, and how it came about.
 
-    Step i draws everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one
-    bit for bit. `identity` says what a checkpoint belongs to; resuming another is refused. Where data are a
-    feed, `evaluate` is given what the feed has for that step alone, and a lesson is given what it drew. In a
-    place with several parts as many
-    devices take a share of every batch: `evaluate` must draw the whole batch, take its `share` and divide by
-    what the whole counts, so that the devices' losses add up to the loss.
+    `evaluate` is given what `draw` draws from the data for a step, or without it all of them. Step i draws
+    everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one bit for bit. `identity`
+    says what a checkpoint belongs to; resuming another is refused. In a place with several shards, batches
+    are split.
     """
     keep_programs()
-    place = place or Workplace()
-    optimiser = schedule.optimiser(flat=True)
-    trained = eqx.filter(model, eqx.is_inexact_array)
-    # Adam begins with zeros, which need no program.
-    optimiser_state = jax.device_put(
-        jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(optimiser.init, trained))
-    )
+    place = place or Place()
+    optimiser_state = schedule.optimiser().init(eqx.filter(model, eqx.is_inexact_array))
     best, history, first = model, History(), 0
     identity = {**(identity or {}), "schedule": asdict(schedule)}
     if resume and checkpoint is not None and checkpoint.is_file():
@@ -129,8 +102,8 @@ def minimise(
         model, best, optimiser_state = (jax.tree.map(_on_device, part) for part in restored)
         history, first = History(**saved["history"]), saved["step"]
 
-    feed = data if isinstance(data, Feed) else None
-    advance = _advancing(evaluate, schedule, feed is not None, place.parts)
+    mapped = isinstance(data, MappedSampler)
+    advance = _compile_steps(evaluate, draw, schedule, mapped, place.shards)
 
     def save(step: int) -> None:
         if checkpoint is not None:
@@ -139,7 +112,7 @@ def minimise(
             save_tree(checkpoint, saved, information=information)
 
     fixed: dict[Any, Any] = {}  # data and key on every device that had a turn
-    count = FEWEST
+    count = MAPPED if mapped else FEWEST
     began = time.monotonic() - history.seconds
     done = first
     with progress.task(total=schedule.steps, done=first) as report:
@@ -149,19 +122,21 @@ def minimise(
                 done = min(begin + count, validation, schedule.steps)
                 with place.turn() as where:
                     started = time.monotonic()
-                    if feed is not None:
-                        given = placed((feed.stretch(key, begin=begin, count=FEWEST), key), where)
+                    if mapped:
+                        batches = data.gather(partial(_draw_keys, key), begin=begin, count=MAPPED)
+                        given = placed((batches, key), where)
                     elif where in fixed:
                         given = fixed[where]
                     else:
                         given = fixed[where] = placed((data, key), where)
                     model, optimiser_state = placed((model, optimiser_state), where)
-                    bounds = jax.device_put((np.int32(begin), np.int32(done)))
-                    (model, optimiser_state), terms = advance((*given, *bounds), (model, optimiser_state))
+                    model, optimiser_state, terms = advance(
+                        model, optimiser_state, *given, jnp.int32(begin), jnp.int32(done)
+                    )
                     values = {name: float(term) for name, term in terms.items()}
-                    if feed is None:
+                    if not mapped:
                         pace = (time.monotonic() - started) / (done - begin)
-                        count = min(max(int(PATIENCE / pace), FEWEST), STRIDE)
+                        count = min(max(int(PATIENCE / pace), FEWEST), MOST)
                     _check_finite(values, done, schedule)
                     if done in (validation, schedule.steps):
                         values["validation"] = float(validate(gathered(model)))
@@ -179,75 +154,61 @@ def minimise(
     return released(best), history
 
 
+def _step_keys(key: PRNGKeyArray, index: Array) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """For drawing a step's batch, and for its loss."""
+    draw_key, loss_key = jax.random.split(jax.random.fold_in(key, index))
+    return draw_key, loss_key
+
+
+def _draw_keys(key: PRNGKeyArray, begin: int, count: int) -> PRNGKeyArray:
+    return jax.vmap(lambda index: _step_keys(key, index)[0])(begin + jnp.arange(count))
+
+
+# The same function for equal arguments: models of one kind share a compiled program.
 @lru_cache(maxsize=16)
-def _advancing(
-    evaluate: Callable[[Any, Any, PRNGKeyArray], Evaluated], schedule: Schedule, fed: bool, parts: int
+def _compile_steps(
+    evaluate: Callable[[Any, Any, PRNGKeyArray], Evaluated],
+    draw: Callable[[Any, PRNGKeyArray], Any] | None,
+    schedule: Schedule,
+    mapped: bool,
+    shards: int,
 ) -> Callable[..., Any]:
-    """The compiled stretch of steps: the same function for equal arguments, so that it is traced once."""
-    optimiser = schedule.optimiser(flat=True)
-    lesson = evaluate if isinstance(evaluate, Lesson) and not fed else None
+    """Several steps in one compiled call."""
+    optimiser = schedule.optimiser()
 
-    def ahead(begin: Array, inputs: tuple[Any, PRNGKeyArray]) -> Any:
-        """What the steps from `begin` on learn from, stacked; None if it is too much to be drawn at once."""
-        data, key = inputs
-        if lesson is None:
-            return data if fed else None
-        single = jax.tree.leaves(eqx.filter_eval_shape(lesson.draw, data, key))
-        if STRIDE * sum(leaf.size * leaf.dtype.itemsize for leaf in single) > AHEAD:
-            return None
-        # What is drawn within a step is drawn again by the compiler wherever the step uses it.
-        keys = jax.vmap(partial(jax.random.fold_in, key))(begin + jnp.arange(STRIDE))
-        return jax.vmap(partial(lesson.draw, data))(keys)
+    def choose(data: Any, key: PRNGKeyArray, index: Array, begin: Array) -> Any:
+        if mapped:
+            return jax.tree.map(lambda leaf: leaf[index - begin], data)
+        return data if draw is None else draw(data, key)
 
-    def now(index: Array, begin: Array, stack: Any, inputs: tuple[Any, PRNGKeyArray]) -> Any:
-        """What one step is given, and its key."""
-        data, key = inputs[0], jax.random.fold_in(inputs[1], index)
-        if stack is not None:
-            return jax.tree.map(lambda leaf: leaf[index - begin], stack), key
-        return (data if lesson is None else lesson.draw(data, key)), key
+    def loss(model: Any, batch: Any, key: PRNGKeyArray) -> tuple[Scalar, Evaluated]:
+        evaluated = evaluate(model, batch, key)
+        return evaluated.loss, evaluated
 
-    def step(carry: tuple[Any, Any, Any], given: Any, key: PRNGKeyArray):
-        model, optimiser_state, _ = carry
-
-        def loss(model: Any) -> tuple[Scalar, Evaluated]:
-            evaluated = evaluate(model, given, key)
-            return evaluated.loss, evaluated
-
-        (_, evaluated), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(model)
-        gradient, terms = everywhere((gradient, evaluated.terms))
-        updates, optimiser_state = optimiser.update(
-            gradient, optimiser_state, eqx.filter(model, eqx.is_inexact_array)
-        )
-        return eqx.apply_updates(evaluated.model, updates), optimiser_state, terms
-
-    # Several steps per call: the working memory of a step is then claimed once, not at every step.
     # Nothing is donated: Ctrl-C comes while a call runs, and the model from before it is still needed.
     @eqx.filter_jit
-    def advance(fixed: tuple[Any, PRNGKeyArray, Array, Array], moving: tuple[Any, Any]):
-        data, key, begin, end = fixed
-        model, optimiser_state = moving
+    def advance(model: Any, optimiser_state: Any, data: Any, key: PRNGKeyArray, begin: Array, end: Array):
+        def step(index: Array, model: Any, optimiser_state: Any) -> tuple[Any, Any, dict[str, Scalar]]:
+            draw_key, loss_key = _step_keys(key, index)
+            batch = choose(data, draw_key, index, begin)
+            if draw is not None:
+                batch = split_batch(batch, shards)
+            gradient, evaluated = eqx.filter_grad(loss, has_aux=True)(model, batch, loss_key)
+            trained = eqx.filter(model, eqx.is_inexact_array)
+            updates, optimiser_state = optimiser.update(gradient, optimiser_state, trained)
+            return eqx.apply_updates(evaluated.model, updates), optimiser_state, evaluated.terms
 
-        def first_terms() -> dict[str, Scalar]:
-            inputs = (data, key)
-            return evaluate(model, *now(begin, begin, ahead(begin, inputs), inputs)).terms
+        terms = eqx.filter_eval_shape(step, begin, model, optimiser_state)[2]
+        start = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))
+        arrays, static = eqx.partition(start, eqx.is_array)
 
-        none = jax.tree.map(lambda term: jnp.zeros(term.shape), eqx.filter_eval_shape(first_terms))
-        arrays, static = eqx.partition((model, optimiser_state, none), eqx.is_array)
+        def body(index: Array, arrays: Any) -> Any:
+            model, optimiser_state, _ = eqx.combine(arrays, static)
+            return eqx.filter(step(index, model, optimiser_state), eqx.is_array)
 
-        def loop(begin: Array, end: Array, arrays: Any, inputs: Any) -> Any:
-            stack = ahead(begin, inputs)
+        return eqx.combine(jax.lax.fori_loop(begin, end, body, arrays), static)
 
-            def body(index: Array, arrays: Any) -> Any:
-                carry = eqx.combine(arrays, static)
-                return eqx.filter(step(carry, *now(index, begin, stack, inputs)), eqx.is_array)
-
-            return jax.lax.fori_loop(begin, end, body, arrays)
-
-        *moved, terms = eqx.combine(split(loop, parts)(begin, end, arrays, (data, key)), static)
-        return tuple(moved), terms
-
-    # A program for several devices is bound to them.
-    return kept(advance, (evaluate, schedule, fed)) if parts == 1 else advance
+    return advance
 
 
 def _check_finite(terms: dict[str, float], step: int, schedule: Schedule) -> None:

@@ -43,7 +43,7 @@ def test_padding_does_not_count():
 
 def test_the_system_itself_is_calibrated_and_errs_by_its_own_noise():
     logs = walks(200, 12)
-    found = calibrate([walk(logs), walk(logs)], [logs, logs], windows=1500)
+    found = calibrate([walk(logs), walk(logs)], logs, windows=1500)
     assert found.ahead == (1, 10)
     for ahead in range(2):
         assert found.coverage[ahead] == pytest.approx(LEVELS, abs=0.05)
@@ -57,12 +57,12 @@ def test_the_system_itself_is_calibrated_and_errs_by_its_own_noise():
 
 def test_a_world_that_is_too_sure_covers_too_little():
     logs = walks(100, 12)
-    found = calibrate([walk(logs, spread=0.3)], [logs], windows=500)
+    found = calibrate([walk(logs, spread=0.3)], logs, windows=500)
     assert (found.coverage < np.array(LEVELS) - 0.04).all()
 
 
-def test_steps_ahead_go_no_further_than_the_shortest_log_of_all():
+def test_steps_ahead_go_no_further_than_the_longest_held_out_episode():
     logs = walks(6, 5)
-    found = calibrate([walk(logs)], [logs], windows=8)
+    found = calibrate([walk(logs)], logs, windows=8)
     assert found.ahead == (1,)
     assert len(found.error) == 5

@@ -6,7 +6,8 @@ import pytest
 
 from vlbm.errors import InputError
 from vlbm.estimators.critics.fqe import FQE
-from vlbm.estimators.registry import make_estimator, parse_settings
+from vlbm.estimators.registry import METHODS, make_estimator, parse_settings, settings_type_of
+from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.estimators.worlds.presets import PRESETS, VARIANTS
 from vlbm.estimators.worlds.vlbm import VLBM
 
@@ -19,16 +20,16 @@ def test_the_variants_are_settings_of_one_model():
     assert VLBM().branches > 1
     assert list(VARIANTS) == ["vlm", "vlm-rsa", "vlm-rsa-mse", "vlm-rsa-ensemble", "vlbm"]
     kinds = {
-        name: (made.branches, made.alignment, made.mixture, made.shared_encoder)
+        name: (made.branches, made.rsa, made.mixture_weight, made.ensemble)
         for name in VARIANTS
         for made in [make_estimator(name)]
     }
     assert kinds == {
-        "vlm": (1, "none", "none", True),
-        "vlm-rsa": (1, "pairwise", "none", True),
-        "vlm-rsa-mse": (1, "mse", "none", True),
-        "vlm-rsa-ensemble": (VLBM().branches, "pairwise", "encoder", False),
-        "vlbm": (VLBM().branches, "pairwise", "encoder", True),
+        "vlm": (1, "none", 0.0, False),
+        "vlm-rsa": (1, "pairwise", 0.0, False),
+        "vlm-rsa-mse": (1, "mse", 0.0, False),
+        "vlm-rsa-ensemble": (VLBM().branches, "pairwise", 0.0, True),
+        "vlbm": (VLBM().branches, "pairwise", 1.0, False),
     }
 
 
@@ -38,10 +39,16 @@ def test_the_paper_preset_has_the_numbers_of_the_paper():
     assert (paper.steps, paper.batch, paper.window) == (1000, 64, None)
     assert (paper.decay, paper.decay_rate, paper.weight_decay) == ("exponential", 0.997, 0.001)
     assert (paper.normalisation, paper.start, paper.reencode_every) == ("batch", "prior", None)
-    assert paper.alignment_weight == paper.bound_weight
-    assert paper.alignment_weight in (5, 1, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0001)
+    assert (paper.drive, paper.emission, paper.rsa, paper.termination) == (
+        "own",
+        "state",
+        "pairwise",
+        "mixture",
+    )
+    assert paper.rsa_weight == paper.elbo_weight
+    assert paper.rsa_weight in (5, 1, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0001)
     assert paper.learning_rate in (3e-3, 1e-3, 7e-4, 5e-4, 3e-4, 1e-4, 5e-5)
-    assert paper.divergence_weight == paper.initial_divergence_weight == 1.0
+    assert paper.kl_weight == paper.initial_kl_weight == paper.mixture_weight == 1.0
 
 
 def test_settings_win_over_variants_and_variants_over_presets():
@@ -51,9 +58,15 @@ def test_settings_win_over_variants_and_variants_over_presets():
 
 
 def test_every_preset_can_be_made_into_every_variant():
-    for preset in PRESETS:
+    for preset in PRESETS["VLBM"]:
         for method in VARIANTS:
             assert isinstance(make_estimator(method, preset), VLBM)
+
+
+def test_every_kind_of_settings_that_has_presets_is_a_methods():
+    kinds = {settings_type_of(method).__name__ for method in METHODS}
+    assert set(PRESETS) <= kinds
+    assert make_estimator("ff", "quick") == FeedForward(steps=4000)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +80,14 @@ def test_every_preset_can_be_made_into_every_variant():
         ("window=20", 20),
         ("clip=none", None),
         ("clip=5", 5.0),
-        ("shared_encoder=false", False),
-        ("shared_encoder=True", True),
+        ("ensemble=false", False),
+        ("ensemble=True", True),
         ("head_units=64,32", (64, 32)),
         ("head_units=64", (64,)),
         ("head_units=(64, 32)", (64, 32)),
-        ("alignment=mse", "mse"),
-        ("alignment=none", "none"),
-        ("mixture=none", "none"),
+        ("rsa=mse", "mse"),
+        ("rsa=none", "none"),
+        ("drive=own", "own"),
         ("sampling=none", "none"),
     ],
 )
@@ -96,9 +109,9 @@ def test_texts_become_settings_of_the_right_type(text, value):
         ("learning_rate=fast", "setting learning_rate=fast: expected a number"),
         ("learning_rate=nan", "setting learning_rate=nan: expected a number"),
         ("learning_rate=1e999", "setting learning_rate=1e999: expected a number"),
-        ("shared_encoder=1", "setting shared_encoder=1: expected true or false"),
+        ("ensemble=1", "setting ensemble=1: expected true or false"),
         ("window=ten", "setting window=ten: expected a whole number or none"),
-        ("alignment=cosine", "setting alignment=cosine: expected pairwise or mse or none"),
+        ("rsa=cosine", "setting rsa=cosine: expected pairwise or mse or none"),
         ("head_units=64,a", "setting head_units=64,a: expected whole numbers separated by commas"),
     ],
 )
@@ -136,8 +149,10 @@ def test_settings_of_a_critic_are_refused_like_others(text, message):
 def test_unknown_methods_and_presets_are_refused_with_those_there_are():
     with pytest.raises(InputError, match=r"unknown method 'vbm'; there are vlbm, vlm, .*wpdis"):
         make_estimator("vbm")
-    with pytest.raises(InputError, match="unknown preset 'fast'; there are default, paper"):
-        make_estimator(preset="fast")
+    for method, presets in (("vlbm", "default, quick, thorough, paper"), ("wpdis", "default")):
+        with pytest.raises(InputError) as caught:
+            make_estimator(method, preset="fast")
+        assert str(caught.value) == f"method '{method}' has no preset 'fast'; there are {presets}"
 
 
 def test_the_last_of_two_assignments_counts():

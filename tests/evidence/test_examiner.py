@@ -31,7 +31,7 @@ POLICIES = {
 class Walking:
     """All that the settings of fitted walks must say."""
 
-    start: str = "logged"
+    start: str = "encoder"
     held_out: float = 0.25
     method: str = "walk"
 

@@ -175,12 +175,3 @@ def test_sizes_are_known_and_the_protocol_is_met(make_policy):
 def test_unknown_names_are_refused_with_the_known_ones(make_policy, setting):
     with pytest.raises(InputError, match=r"'cubic' is not known; known are .*(tanh|gaussian)"):
         make_policy(**{setting: "cubic"})
-
-
-@pytest.mark.parametrize("distribution", ["tanh_gaussian", "categorical"])
-def test_a_policy_made_ready_acts_as_before(make_policy, observation, distribution):
-    policy = make_policy(distribution=distribution)
-    ready, key = policy.ready(), jax.random.key(0)
-    np.testing.assert_allclose(mean(ready, observation), mean(policy, observation), rtol=1e-5, atol=1e-6)
-    drawn = (sample(part, observation, key) for part in (ready, policy))
-    np.testing.assert_allclose(*drawn, rtol=1e-5, atol=1e-6)

@@ -7,10 +7,10 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
+from vlbm.policies.crowd import Crowd
 
 from vlbm.errors import InputError
 from vlbm.policies import TracedPolicy, check_fit, has_log_prob
-from vlbm.policies.crowd import Crowd
 from vlbm.suites.exact import SYSTEMS, TabularPolicy, TabularSystem, chain, cliff, graph, linear, truths
 from vlbm.suites.exact.cliff import erring
 from vlbm.suites.exact.graph import oddly

@@ -31,7 +31,13 @@ Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTM
 Method = Annotated[
     str, typer.Option(help="Which estimator: vlbm, wpdis, ...; `vlbm methods` lists them all.")
 ]
-Preset = Annotated[str, typer.Option(help="default (what measured best) or paper (as published).")]
+Preset = Annotated[
+    str,
+    typer.Option(
+        help="default, quick (a first answer in minutes), thorough (the best, in about an hour) or paper (as "
+        "published)."
+    ),
+]
 Settings = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE ...", help="Change settings, such as steps=2000 branches=5."),

@@ -10,7 +10,7 @@ import typer
 
 from vlbm.cli.common import Quiet, Seed, Settings, command_line, make_console, make_progress
 
-# A pendulum is learnt sooner than a robot: the default preset, cut short.
+# A pendulum is learnt sooner than a robot.
 DEMO = ("steps=600",)
 
 
@@ -38,7 +38,7 @@ def demo(
         f"{len(task.policies)} candidate policies. None of them will be run.",
         highlight=False,
     )
-    evaluator = make_estimator("vlbm", "default", [*DEMO, *settings]).fit(
+    evaluator = make_estimator("vlbm", "quick", [*DEMO, *settings]).fit(
         task.episodes, seed=seed, directory=output / "model", progress=progress
     )
     evaluator = replace(evaluator, data={**evaluator.data, "path": "embedded: pendulum"})

@@ -32,7 +32,7 @@ from vlbm.cli.common import (
 from vlbm.errors import InputError
 
 if TYPE_CHECKING:
-    from vlbm.rollout import Termination
+    from vlbm.worlds.rollout import Termination
 
 
 def evaluate(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from vlbm.episodes import Episodes
-from vlbm.models.base import World, lucks
+from vlbm.sampler import Plan, Window, held_out_windows
 from vlbm.selection import Selection
-from vlbm.windows import Window, held_out_windows
+from vlbm.worlds.base import World, predict
 
 LEVELS = tuple(np.round(np.arange(0.1, 0.95, 0.1), 1).tolist())
 # One less than a multiple of 20: the rank among so many draws then hits every level exactly.
@@ -40,23 +39,23 @@ class Calibration:
 
 def calibrate(
     worlds: Sequence[World],
-    held_out: Sequence[Episodes | Selection],
+    held_out: Episodes | Selection,
     *,
     steps: int = STEPS,
     windows: int = WINDOWS,
     seed: int = 0,
 ) -> Calibration:
-    """Every world's predictions from single observations of its own held-out episodes, averaged.
+    """Every world's predictions from single observations of held-out episodes, averaged.
 
     Actions are the logged ones. Everything that a world is unsure of is drawn, also what is left at
     its mean when returns are imagined: the question is whether it knows what it does not know.
     """
-    steps = min(steps, *(int(part.length.max()) for part in held_out))
+    log = Selection.of(held_out)
+    steps = min(steps, int(log.length.max()))
     ahead = tuple(step for step in AHEAD if step <= steps)
-    parts = []
-    for index, (world, episodes) in enumerate(zip(worlds, held_out, strict=True)):
-        window = held_out_windows(episodes, steps=steps, count=windows, seed=seed)
-        parts.append(_calibrate(world, window, ahead, jax.random.fold_in(jax.random.key(seed), index)))
+    window = held_out_windows(log, Plan(windows, steps, at_start=0.1), seed=seed)
+    keys = jax.random.split(jax.random.key(seed), len(worlds))
+    parts = [_calibrate(world, window, ahead, key) for world, key in zip(worlds, keys, strict=True)]
     coverage, reward_coverage, error, standstill = (
         np.mean(part, axis=0) for part in zip(*parts, strict=True)
     )
@@ -66,9 +65,12 @@ def calibrate(
 def _calibrate(
     world: World, window: Window, ahead: Sequence[int], key: PRNGKeyArray
 ) -> tuple[np.ndarray, ...]:
-    frank = replace(world.pruned(), imagination=replace(world.imagination, sampling="all"))
+    frank = replace(world, imagination=replace(world.imagination, sampling="all"))
     observation, reward = map(np.asarray, open_loop(frank, window, draws=DRAWS, key=key))
-    logged, paid, valid = map(np.asarray, (window.observation, window.reward, window.valid))
+    # Time first, as errors are told.
+    logged, paid, valid = (
+        np.asarray(part).swapaxes(0, 1) for part in (window.observation, window.reward, window.valid)
+    )
     # What never changes in the log is foreseen by anybody, and has no scale to measure errors in.
     moving = np.flatnonzero(np.asarray(world.observation.high > world.observation.low))
     scale = np.asarray(world.observation.scale)[moving]
@@ -119,20 +121,7 @@ def open_loop(
     world: World, window: Window, *, draws: int, key: PRNGKeyArray
 ) -> tuple[Float[Array, "steps batch draws obs"], Float[Array, "steps batch draws"]]:
     """Many courses of every window, given its first observation and its actions."""
-    begin_key, step_key = jax.random.split(key)
-
-    # One axis for windows and draws: along the last axis alone, a world's luck differs.
-    def repeated(values: Array) -> Array:
-        return jnp.repeat(values, draws, axis=0)
-
-    def apart(values: Array) -> Array:
-        return values.reshape(-1, draws, *values.shape[1:])
-
-    def advance(state: Any, inputs: tuple[Array, Any]) -> tuple[Any, tuple[Array, Array]]:
-        action, luck = inputs
-        state, outcome = world.step(state, repeated(action), luck=luck)
-        return state, (apart(outcome.observation), apart(outcome.reward))
-
-    state = world.begin(repeated(window.observation[0]), key=begin_key)
-    luck = lucks(world, window.valid.shape[1] * draws, jnp.arange(len(window.action)), key=step_key)
-    return jax.lax.scan(advance, state, (window.action, luck))[1]
+    keys = jax.random.split(key, (len(window.reward), draws))
+    of_window = jax.vmap(lambda window, keys: jax.vmap(lambda key: predict(world, window, key))(keys))
+    outcome = of_window(window, keys)
+    return jnp.moveaxis(outcome.observation, 2, 0), jnp.moveaxis(outcome.reward, 2, 0)

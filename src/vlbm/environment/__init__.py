@@ -8,7 +8,7 @@ import numpy as np
 
 from vlbm.errors import InputError, require
 from vlbm.estimators.worlds.evaluator import WorldEvaluator
-from vlbm.rollout import Termination
+from vlbm.worlds.rollout import Termination
 
 try:
     import gymnasium

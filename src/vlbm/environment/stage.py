@@ -15,9 +15,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped, UInt32
 
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.evaluator import WorldEvaluator
-from vlbm.models.base import Outcome, World
-from vlbm.rollout import Termination, verdict
 from vlbm.scaling import Scaler
+from vlbm.worlds.base import Outcome, World
+from vlbm.worlds.rollout import Termination, apply_termination
 
 # How far rounding can carry a single-precision number past a bound, as a share of the bound.
 ROUNDING = 1e-6
@@ -49,13 +49,12 @@ class Stage:
             raise InputError(f"horizon={horizon}: must be at least 1")
         if not 0 <= world < len(evaluator.worlds):
             raise InputError(f"world={world}: the evaluator's worlds are 0 to {len(evaluator.worlds) - 1}")
-        chosen = evaluator.worlds[world]
-        self.world = evaluator.stepping[world]
-        self.initial = evaluator.initial if evaluator.settings.start == "logged" else None
+        self.world = evaluator.worlds[world]
+        self.initial = None if evaluator.settings.start == "prior" else evaluator.initial
         self.horizon = evaluator.horizon if horizon is None else horizon
         self.termination = termination
-        self.observation_space = _observation_space(chosen, evaluator.initial)
-        self.action_space = _action_space(chosen)
+        self.observation_space = _observation_space(self.world, evaluator.initial)
+        self.action_space = _action_space(self.world)
         self.count = count
         self.state: Any = None
         self.time = np.zeros(count, np.int64)
@@ -74,8 +73,9 @@ class Stage:
             raise ResetNeeded("call reset() for all episodes before resetting some of them")
         given = options.get("observation")
         start = self._starts(due, generator) if given is None else self._given(given)
-        inputs = jax.device_put((self.observation, due, start, _luck(generator)))
-        self.state, observation = _begin(self.world, None if due.all() else self.state, *inputs)
+        state = None if due.all() else self.state
+        seed = _draw_seed(generator)
+        self.state, observation = _begin(self.world, state, self.observation, due, start, seed)
         self._show(np.array(observation), np.where(due, 0, self.time))
         self.ended = self.ended & ~due
         return self.observation.copy()
@@ -86,15 +86,16 @@ class Stage:
             raise ResetNeeded("call reset() before step()")
         due = self.ended
         action = self._checked(action, due)
-        inputs = jax.device_put((action, due, self._starts(due, generator), _luck(generator)))
-        self.state, outcome, ended = _advance(self.world, self.state, *inputs)
+        start = self._starts(due, generator)
+        seed = _draw_seed(generator)
+        self.state, outcome, ended = _advance(self.world, self.state, action, due, start, seed)
         self._show(np.array(outcome.observation), np.where(due, 0, self.time + 1))
         terminated = np.asarray(ended) & ~due
         if self.termination is not None:
-            terminated |= verdict(self.termination, self.observation) & ~due
+            terminated |= apply_termination(self.termination, self.observation) & ~due
         truncated = self.time >= self.horizon
         self.ended = terminated | truncated
-        reward, ending = (np.array(part, np.float64) for part in (outcome.reward, outcome.ending))
+        reward, ending = (np.array(part, np.float64) for part in (outcome.reward, outcome.termination))
         if not np.isfinite(reward).all():
             raise InputError("the model imagined rewards that are not finite")
         return Moved(self.observation.copy(), reward, ending, terminated, truncated)
@@ -162,66 +163,57 @@ class Stage:
 def _begin(
     world: World,
     state: Any,
-    observation: Float[Array, "episodes obs"],
-    due: Bool[Array, " episodes"],
-    start: Float[Array, "episodes obs"] | None,
-    luck: UInt32[Array, ""],
+    observation: Float[Any, "episodes obs"],
+    due: Bool[Any, " episodes"],
+    start: Float[Any, "episodes obs"] | None,
+    seed: UInt32[Any, ""],
 ) -> tuple[Any, Float[Array, "episodes obs"]]:
     """Begin the episodes that are due; no state is needed if that is all of them."""
-    begin_key, _, _ = jax.random.split(jax.random.key(luck), 3)
-    fresh, first = _fresh(world, start, len(due), key=begin_key)
+    reset_key, _, _ = jax.random.split(jax.random.key(seed), 3)
+    fresh, first = _reset(world, start, len(due), reset_key)
     if state is None:
         return fresh, first
-    return _merged(world, due, fresh, state), jnp.where(due[:, None], first, observation)
+    return _where(due, (fresh, first), (state, observation))
 
 
 @eqx.filter_jit
 def _advance(
     world: World,
     state: Any,
-    action: Shaped[Array, "episodes *act"],
-    due: Bool[Array, " episodes"],
-    start: Float[Array, "episodes obs"] | None,
-    luck: UInt32[Array, ""],
+    action: Shaped[Any, "episodes *act"],
+    due: Bool[Any, " episodes"],
+    start: Float[Any, "episodes obs"] | None,
+    seed: UInt32[Any, ""],
 ) -> tuple[Any, Outcome, Bool[Array, " episodes"]]:
-    begin_key, world_key, ending_key = jax.random.split(jax.random.key(luck), 3)
-    state, outcome = world.step(state, action, luck=world.luck(len(due), key=world_key))
-    ended = jax.random.uniform(ending_key, due.shape) < outcome.ending
+    reset_key, step_key, termination_key = jax.random.split(jax.random.key(seed), 3)
+    noise = jax.vmap(world.draw_noise)(jax.random.split(step_key, len(due)))
+    state, outcome = jax.vmap(world.step)(state, action, noise)
+    ended = jax.random.uniform(termination_key, due.shape) < outcome.termination
 
-    def begun() -> tuple[Any, Outcome]:
-        fresh, first = _fresh(world, start, len(due), key=begin_key)
-        return _merged(world, due, fresh, state), Outcome(
-            observation=jnp.where(due[:, None], first, outcome.observation),
-            reward=jnp.where(due, 0.0, outcome.reward),
-            ending=jnp.where(due, 0.0, outcome.ending),
-        )
+    def begin() -> tuple[Any, Outcome]:
+        fresh, first = _reset(world, start, len(due), reset_key)
+        nothing = jnp.zeros(due.shape)
+        return _where(due, (fresh, Outcome(first, nothing, nothing)), (state, outcome))
 
     # Most steps begin no episode, and encoding an observation costs as much as a step.
-    state, outcome = jax.lax.cond(due.any(), begun, lambda: (state, outcome))
+    state, outcome = jax.lax.cond(due.any(), begin, lambda: (state, outcome))
     return state, outcome, ended
 
 
-def _fresh(
-    world: World, start: Float[Array, "episodes obs"] | None, count: int, *, key: PRNGKeyArray
+def _reset(
+    world: World, start: Float[Array, "episodes obs"] | None, count: int, key: PRNGKeyArray
 ) -> tuple[Any, Float[Array, "episodes obs"]]:
+    keys = jax.random.split(key, count)
     if start is None:
-        return world.begin_from_prior((count,), key=key)
-    return world.begin(start, key=key), start
+        return jax.vmap(world.reset_from_prior)(keys)
+    return jax.vmap(lambda first, key: world.reset(first, world.draw_noise(key)))(start, keys), start
 
 
-def _merged(world: World, due: Bool[Array, " episodes"], fresh: Any, state: Any) -> Any:
-    """The fresh state for the episodes that are due, the old one for the others."""
-
-    def shapes(count: int) -> Any:
-        start = jnp.zeros((count, world.observation.mean.shape[0]))
-        return jax.eval_shape(lambda: world.begin(start, key=jax.random.key(0)))
-
-    def merge(one: Any, two: Any, new: Array, old: Array) -> Array:
-        # Only the world knows how it lays out its state: the axis over episodes is the one that grows.
-        axis = next(axis for axis in range(new.ndim) if one.shape[axis] != two.shape[axis])
-        return jnp.where(due.reshape(-1, *[1] * (new.ndim - axis - 1)), new, old)
-
-    return jax.tree.map(merge, shapes(1), shapes(2), fresh, state)
+def _where(due: Bool[Array, " episodes"], new: Any, old: Any) -> Any:
+    """The new of the episodes that are due, the old of the others."""
+    return jax.tree.map(
+        lambda new, old: jnp.where(due.reshape(-1, *[1] * (new.ndim - 1)), new, old), new, old
+    )
 
 
 def _observation_space(world: World, initial: Float[np.ndarray, "starts obs"]) -> spaces.Box:
@@ -256,6 +248,6 @@ def _raw_range(scaler: Scaler, margin: float) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _luck(generator: np.random.Generator) -> np.uint32:
+def _draw_seed(generator: np.random.Generator) -> np.uint32:
     """The seed of everything random in one call."""
     return generator.integers(2**32, dtype=np.uint32)

@@ -16,9 +16,9 @@ from vlbm.estimate import CONFIDENCE, Estimate, Estimates
 from vlbm.estimators.memory import Memory, forgetful
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
-from vlbm.policies.crowd import Actions
+from vlbm.policies.stacked import Actions
 from vlbm.progress import Progress, silent
-from vlbm.rollout import Termination
+from vlbm.worlds.rollout import Termination
 
 # Told of the episodes that every policy had in one of the worlds, by the number of the world.
 Witness = Callable[[int, Mapping[str, Episodes]], None]

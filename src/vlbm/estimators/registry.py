@@ -61,14 +61,12 @@ METHODS: dict[str, Method] = {
 
 def make_estimator(method: str = "vlbm", preset: str = "default", settings: Sequence[str] = ()) -> Any:
     """A method by name with a preset's settings, changed by 'key=value' texts."""
-    chosen = _method(method)
-    if preset not in PRESETS:
-        raise InputError(f"unknown preset '{preset}'; there are {', '.join(PRESETS)}")
-    if preset != "default" and method not in VARIANTS:
-        raise InputError(f"method '{method}' has no preset '{preset}'; leave it out")
-    settings_type = settings_type_of(method)
+    chosen, settings_type = _method(method), settings_type_of(method)
+    presets = PRESETS.get(settings_type.__name__, {"default": {}})
+    if preset not in presets:
+        raise InputError(f"method '{method}' has no preset '{preset}'; there are {', '.join(presets)}")
     changes = parse_settings(settings_type, settings)
-    return settings_type(**{**PRESETS[preset], **chosen.changes, **changes})
+    return settings_type(**{**presets[preset], **chosen.changes, **changes})
 
 
 def settings_type_of(method: str) -> type:

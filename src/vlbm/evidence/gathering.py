@@ -98,16 +98,13 @@ class Examiner:
         )
 
     def _calibration(self, evaluator: WorldEvaluator) -> Calibration | None:
-        """On the episodes that each world did not learn from, if these are the data it was fitted to."""
+        """On the episodes that no world learnt from, if these are the data it was fitted to."""
         if self.logged is None:
             return None
         fitted = evaluator.data.get("episodes"), evaluator.data.get("steps")
         same = fitted == (self.logged.count, self.logged.steps)
         log = Selection.of(self.logged)
-        held_out = [
-            log.split(evaluator.settings.held_out, seed=evaluator.seed + index)[1] if same else log
-            for index in range(len(evaluator.worlds))
-        ]
+        held_out = log.split(evaluator.settings.held_out, seed=evaluator.seed)[1] if same else log
         return calibrate(evaluator.worlds, held_out)
 
     def _latents(self, evaluator: WorldEvaluator, witness: Witness) -> LatentMap | None:

@@ -65,10 +65,6 @@ class TracedPolicy(eqx.Module):
     ) -> Float[Array, " batch"]:
         raise TypeError(f"{type(self).__name__} has no log-probability")
 
-    def ready(self) -> TracedPolicy:
-        """The same as it acts fastest, for those who ask it often; of stacked policies all at once."""
-        return self
-
 
 class HostPolicy(ABC):
     """A policy that lives outside JAX (ONNX, PyTorch, a Python function): NumPy in, NumPy out."""

@@ -36,19 +36,6 @@ class Layer(eqx.Module):
     def __call__(self, inputs: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
         return inputs @ self.weight.T + self.bias
 
-    def turned(self) -> TurnedLayer:
-        return TurnedLayer(np.swapaxes(self.weight, -1, -2), self.bias)
-
-
-class TurnedLayer(eqx.Module):
-    """The same with its weight turned round: few rows go through it half as fast again."""
-
-    weight: Float[Any, "in out"]  # of NumPy until it is on the device
-    bias: Float[Any, " out"]
-
-    def __call__(self, inputs: Float[Array, "batch in"]) -> Float[Array, "batch out"]:
-        return inputs @ self.weight + self.bias
-
 
 class MLPPolicy(TracedPolicy):
     """Hidden layers, a head, and for random vectors a second head with the logarithm of their spread.
@@ -63,9 +50,9 @@ class MLPPolicy(TracedPolicy):
     infinite bound), so all policies with the same layers stack into one, whatever their settings.
     """
 
-    hidden: tuple[Layer | TurnedLayer, ...]
-    head: Layer | TurnedLayer
-    log_std_head: Layer | TurnedLayer | None
+    hidden: tuple[Layer, ...]
+    head: Layer
+    log_std_head: Layer | None
     action_scale: Float[Array, " act"]
     action_offset: Float[Array, " act"]
     action_low: Float[Array, " act"]
@@ -128,12 +115,6 @@ class MLPPolicy(TracedPolicy):
     @property
     def has_log_prob(self) -> bool:
         return self.discrete or self.log_std_head is not None
-
-    def ready(self) -> MLPPolicy:
-        def is_layer(node: Any) -> bool:
-            return isinstance(node, Layer)
-
-        return jax.tree.map(lambda node: node.turned() if is_layer(node) else node, self, is_leaf=is_layer)
 
     def mean(self, observation: Float[Array, "batch obs"]) -> Shaped[Array, " batch *act"]:
         output, _ = self._heads(observation)

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
 
-from systems import bits, linear_logs
+from systems import Interrupting, bits, linear_logs
 from vlbm.estimators.registry import make_estimator
-from vlbm.progress import Progress
 from vlbm.sources import save_packed
 
 SMALL = {
-    "vlbm": ["branches=2", "latents=3", "units=5", "head_units=6,4", "window=4", "batch=8"],
+    "vlbm": ["branches=2", "latents=3", "units=5", "head_units=6,4", "g_units=6", "window=4", "batch=8"],
     "vlbm, whole episodes": [
         "branches=2",
         "latents=3",
         "units=5",
         "head_units=6,4",
+        "g_units=6",
         "window=none",
         "batch=3",
     ],
     "ff": ["members=2", "units=6", "batch=8"],
 }
-COMMON = ["steps=24", "validate_every=12", "models=1", "learning_rate=0.01", "warm_up=2"]
-
-
-class Interrupting(Progress):
-    """Presses Ctrl-C when a step is reached."""
-
-    @contextmanager
-    def task(self, *, total: int, done: int = 0, title: str = ""):
-        def report(done: int, terms: Any) -> None:
-            if done >= 20:
-                raise KeyboardInterrupt
-
-        yield report
+COMMON = ["steps=24", "validate_every=12", "models=1", "keep=none", "learning_rate=0.01", "warm_up=2"]
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +59,6 @@ def test_a_run_from_files_is_resumed_to_the_bit_from_files_or_from_memory(logs, 
     whole = fit("vlbm", mapped)
     for index, (before, after) in enumerate(((mapped, mapped), (mapped, logs), (logs, mapped))):
         directory = tmp_path / str(index)
-        assert fit("vlbm", before, directory=directory, progress=Interrupting()).histories[0].interrupted
+        assert fit("vlbm", before, directory=directory, progress=Interrupting(20)).histories[0].interrupted
         resumed = fit("vlbm", after, directory=directory, resume=True)
         assert bits(resumed.worlds) == bits(whole.worlds)

@@ -21,9 +21,9 @@ from vlbm.estimators.worlds.ar import AutoRegressive
 from vlbm.estimators.worlds.evaluator import WorldEvaluator
 from vlbm.estimators.worlds.ff import FeedForward
 from vlbm.estimators.worlds.transition import TransitionSettings
-from vlbm.models.base import World
 from vlbm.policies import TracedPolicy
 from vlbm.suites.exact import SYSTEMS, truths
+from vlbm.worlds.base import World
 
 TINY: dict[str, Any] = {
     "members": 2,
@@ -46,7 +46,7 @@ LINEAR = SYSTEMS["linear"]()
 HORIZON = 8
 
 
-def with_endings(count: int, *, seed: int) -> Episodes:
+def with_terminations(count: int, *, seed: int) -> Episodes:
     """s' = (s + id - 1 + noise) / 2; after a step the system ends with 0.3 where s' > 0, else with 0.02."""
     random = np.random.default_rng(seed)
     state = random.normal(size=count)
@@ -155,19 +155,22 @@ def test_a_world_that_leaves_the_numbers_is_reported_and_clipping_keeps_it_among
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_endings_are_learnt_for_ids_as_actions(method):
-    episodes = with_endings(2000, seed=1)
+def test_terminations_are_learnt_for_ids_as_actions(method):
+    episodes = with_terminations(2000, seed=1)
     evaluator = SETTINGS[method].fit(episodes, seed=0)
-    assert evaluator.settings.world_shape(evaluator.model)["ends"]
+    assert evaluator.settings.world_shape(evaluator.model)["terminates"]
     random = np.random.default_rng(2)
     state, action, draws = random.normal(size=300), random.integers(3, size=300), 64
     many = [np.repeat(part, draws, axis=0) for part in (state, action)]
 
     @eqx.filter_jit
     def ending(world: World, state: jax.Array, action: jax.Array) -> jax.Array:
-        begin_key, step_key = jax.random.split(jax.random.key(0))
-        begun = world.begin(state[:, None], key=begin_key)
-        return world.step(begun, action, luck=world.luck(len(action), key=step_key))[1].ending
+        def one(state: jax.Array, action: jax.Array, key: jax.Array) -> jax.Array:
+            reset_key, step_key = jax.random.split(key)
+            begun = world.reset(state[None], world.draw_noise(reset_key))
+            return world.step(begun, action, world.draw_noise(step_key))[1].termination
+
+        return jax.vmap(one)(state, action, jax.random.split(jax.random.key(0), len(state)))
 
     chance = ending(evaluator.model, jnp.asarray(many[0], jnp.float32), jnp.asarray(many[1], jnp.int32))
     learnt = np.asarray(chance).reshape(-1, draws).mean(axis=1)

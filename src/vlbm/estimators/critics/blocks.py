@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from vlbm.cores import available_cores
-from vlbm.devices import AXIS, passed_on
 from vlbm.estimators.critics.bellman import Shape
+from vlbm.parallel import AXIS, passed_on
 
 CACHE = 2 << 20  # bytes of networks trained together: more of them would be read from afar at every step
 FEW = 1 << 20  # bytes: with fewer, products are so small that it takes longer than to read from afar

@@ -12,13 +12,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import SingleDeviceSharding
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vlbm.compilation import keep_programs
+from vlbm.parallel import each_device, placed
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
 from vlbm.policies.checks import check_actions
-from vlbm.policies.crowd import Actions, Crowd
+from vlbm.policies.stacked import Actions, StackedPolicies
 from vlbm.scaling import Scaler
 
 CHUNK = 1024  # observations per call, whoever is asked: what wide networks keep of them should fit in caches
@@ -76,30 +76,30 @@ class Choices:
     def _parts(self, rows: np.ndarray, draw: int) -> Iterator[tuple[int, np.ndarray]]:
         keep_programs()
         size = min(CHUNK, len(rows))
-        devices = jax.local_devices()
         under_way: deque[tuple[int, np.ndarray, PRNGKeyArray, list[Array]]] = deque()
         for number, first in enumerate(range(0, len(rows), size)):
             # The last part is filled up with its own last row: one shape, one program.
             seen = self.observation[rows[np.minimum(np.arange(first, first + size), len(rows) - 1)]]
             key = jax.random.fold_in(jax.random.fold_in(self.key, draw), number)
             # Devices take turns: while one is waited for, the others work.
-            begun = self._begun(seen, key, devices[number % len(devices)])
+            begun = self._begun(seen, key, number % len(self._crowds))
             under_way.append((first, seen, key, begun))
-            if len(under_way) > len(devices):
+            if len(under_way) > len(self._crowds):
                 yield self._finished(*under_way.popleft(), len(rows))
         while under_way:
             yield self._finished(*under_way.popleft(), len(rows))
 
     def _begun(
-        self, observation: Float[np.ndarray, "batch obs"], key: PRNGKeyArray, device: jax.Device
+        self, observation: Float[np.ndarray, "batch obs"], key: PRNGKeyArray, device: int
     ) -> list[Float[Array, "policies batch act"]]:
         """What policies written in JAX do, crowd by crowd; nobody waits for it."""
-        seen, key = jax.device_put((observation.astype(np.float32), key), device)
+        where, crowds = self._crowds[device]
+        seen, key = placed((observation.astype(np.float32), key), where)
         return [
             _probabilities(crowd, seen, self.action_size)
             if exact
             else _actions(crowd, seen, self.actions, key)
-            for (exact, _), crowd in zip(self._members, self._crowds[device], strict=True)
+            for (exact, _), crowd in zip(self._members, crowds, strict=True)
         ]
 
     def _finished(
@@ -160,25 +160,25 @@ class Choices:
         return [(exact, indices) for exact, indices in groups if indices]
 
     @cached_property
-    def _crowds(self) -> dict[jax.Device, list[Crowd]]:
-        """The same as crowds, on every device."""
+    def _crowds(self) -> list[tuple[Any, list[StackedPolicies]]]:
+        """The same as crowds, on every device, and which one that is."""
         policies: list[Any] = list(self.policies.values())
         groups = [[policies[index] for index in indices] for _, indices in self._members]
-        return {
-            device: [Crowd.of(group, SingleDeviceSharding(device)) for group in groups]
-            for device in jax.local_devices()
-        }
+        crowds = [StackedPolicies.of(group) for group in groups]
+        return [(where, placed(crowds, where)) for where in each_device()]
 
 
 @eqx.filter_jit
-def _actions(crowd: Crowd, observation: Array, actions: Actions, key: PRNGKeyArray) -> Array:
+def _actions(crowd: StackedPolicies, observation: Array, actions: Actions, key: PRNGKeyArray) -> Array:
     count = sum(map(len, crowd.members))
     seen = jnp.broadcast_to(observation, (count, *observation.shape))
     return crowd.act(seen, actions=actions, key=key)
 
 
 @eqx.filter_jit
-def _probabilities(crowd: Crowd, observation: Array, actions: int) -> Float[Array, "policies batch act"]:
+def _probabilities(
+    crowd: StackedPolicies, observation: Array, actions: int
+) -> Float[Array, "policies batch act"]:
     def of(policy: TracedPolicy) -> Array:
         ids = jnp.broadcast_to(jnp.arange(actions)[:, None], (actions, len(observation)))
         return jnp.exp(jax.vmap(lambda action: policy.log_prob(observation, action))(ids)).T

@@ -23,7 +23,7 @@ from vlbm.estimators.critics.representation import Book, Lessons, Trunk, learn_t
 from vlbm.estimators.critics.temporal_difference import Descent, train
 from vlbm.estimators.memory import Memory
 from vlbm.policies.base import Policy
-from vlbm.policies.crowd import Actions
+from vlbm.policies.stacked import Actions
 from vlbm.progress import Progress, silent
 from vlbm.scaling import Scaler
 from vlbm.schedule import Schedule

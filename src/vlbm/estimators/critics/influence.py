@@ -5,15 +5,14 @@ from __future__ import annotations
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from vlbm.devices import AXIS, WHOLE, split
 from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.leap import Unknowns, probe_size, solved
 from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.trained import Trained, by_chunks, chunks, joined, longer
+from vlbm.parallel import WHOLE, split, split_along
 
 RIDGE = 1e-5  # of the mean square of the regressors: with 1e-3 it would decide what slow changes weigh
 
@@ -116,5 +115,5 @@ def _both(
 
         return by_chunks(values, step)
 
-    specs, both = (SEATS, WHOLE, SEATS, WHOLE), PartitionSpec(None, None, AXIS)
+    specs, both = (SEATS, WHOLE, SEATS, WHOLE), split_along(2)
     return split(own, shape.lots, in_specs=specs, out_specs=both)(critics, logged, factor, step)

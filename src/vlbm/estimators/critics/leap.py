@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from vlbm.devices import WHOLE, split
 from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.lots import SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
+from vlbm.parallel import WHOLE, split
 
 PROBE = 6_000_000  # numbers that a leap looks at for one network: regressors of as many steps as that makes
 LARGEST_SYSTEM = 300  # unknowns of a leap where every discrete action has its own

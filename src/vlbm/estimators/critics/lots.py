@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from vlbm.devices import AXIS, WHOLE, over_devices, placed
 from vlbm.estimators.critics.bellman import Logged, Shape
+from vlbm.parallel import WHOLE, over_devices, placed, split_along
 
 # The axes of all that belongs to policies: copies or places first, then policies.
-SEATS = PartitionSpec(None, AXIS)
+SEATS = split_along(1)
 BUDGET = 1 << 32  # bytes; every device has the log, and all of them together hold no more than this of it
 
 

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from vlbm.backward import raised, stacked_product
+from vlbm.estimators.critics.layers import Identity, LayerNorm, Linear, make_normalisation
 from vlbm.estimators.critics.quadratic import LARGEST, Quadratic
-from vlbm.networks import Identity, LayerNorm, Linear, make_normalisation
 
 
 class Critic(Protocol):
@@ -52,7 +51,7 @@ class Layer(eqx.Module):
         return cls(linear.weight.T, linear.bias)
 
     def __call__(self, columns: Float[Array, "*stack inputs batch"]) -> Float[Array, "*stack outputs batch"]:
-        return raised(stacked_product(self.weight, columns), self.bias)
+        return self.weight @ columns + self.bias[..., None]
 
 
 class Critics(eqx.Module):
@@ -136,7 +135,7 @@ class Critics(eqx.Module):
             own = [jnp.broadcast_to(part, (*shape, *part.shape[2:])) for part in parts]
             first = jnp.einsum("cpui,cpib->cpub", self.first, jnp.concatenate(own, axis=2))
         layers, norms = _flat((self.layers, self.norms))
-        hidden = jax.nn.relu(norms[0].columns(raised(_flat(first), _flat(self.bias))))
+        hidden = jax.nn.relu(norms[0].columns(_flat(first) + _flat(self.bias)[..., None]))
         for layer, norm in zip(layers, norms[1:], strict=True):
             hidden = jax.nn.relu(norm.columns(layer(hidden)))
         return hidden.reshape(*first.shape[:2], *hidden.shape[1:])

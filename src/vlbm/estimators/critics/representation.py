@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vlbm.episodes import Episodes
-from vlbm.networks import MLP, Linear, stacked
+from vlbm.estimators.critics.layers import MLP, Linear, stacked
 from vlbm.progress import Progress
 from vlbm.schedule import Schedule
-from vlbm.training import Evaluated, minimise
+from vlbm.training import Evaluated, train
 
 DISCOUNTS = (0.0, 0.9, 0.98)  # beside the one asked for: what comes at once, soon and later
 COLUMNS = 32  # of observations that are forecast; of wider ones as many random mixtures
@@ -96,7 +96,7 @@ def learn_trunk(book: Book, lessons: Lessons, *, seed: int, progress: Progress) 
         loss = (book.weight[step].T * book.error(forecaster, step)).mean(axis=1).sum()
         return Evaluated(loss, {"loss": loss}, forecaster)
 
-    forecaster, history = minimise(
+    forecaster, history = train(
         evaluate,
         stacked(fresh),
         book,

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vlbm.compilation import keep_programs
-from vlbm.devices import WHOLE, over_devices, placed, split
 from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.blocks import in_blocks
 from vlbm.estimators.critics.choices import Choices
@@ -21,6 +20,7 @@ from vlbm.estimators.critics.leap import leap, probe_size
 from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.trained import Trained, asked
+from vlbm.parallel import WHOLE, over_devices, placed, split
 from vlbm.progress import Progress
 from vlbm.schedule import Schedule
 

@@ -10,14 +10,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Shaped
 
-from vlbm.devices import AXIS, WHOLE, released, split
 from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
+from vlbm.parallel import WHOLE, released, split, split_along
 
 CHUNK = 1024  # observations evaluated at once: what networks keep of them should fit in caches
 TOGETHER = 32  # chunks of one compiled call: every call claims its memory anew, page by page
@@ -145,7 +144,7 @@ def _state_values(
 
         return by_chunks(values, rows, choice.place)
 
-    specs, both = (SEATS, WHOLE, WHOLE, ASKED), PartitionSpec(None, None, AXIS)
+    specs, both = (SEATS, WHOLE, WHOLE, ASKED), split_along(2)
     return split(own, shape.lots, in_specs=specs, out_specs=both)(critics, logged, rows, choice)
 
 

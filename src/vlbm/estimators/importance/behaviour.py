@@ -19,7 +19,7 @@ from vlbm.policies.mlp import Layer, MLPPolicy
 from vlbm.progress import Progress, silent
 from vlbm.scaling import Scaler
 from vlbm.schedule import Schedule
-from vlbm.training import Evaluated, minimise
+from vlbm.training import Evaluated, train
 
 # Spread in units of the logged actions' own: logs that look deterministic must not have infinite density.
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -112,7 +112,7 @@ class BehaviourCloning:
             return Evaluated(value, {"loss": value}, network)
 
         checked = _pairs(held_out, scaler, unit, most=VALIDATION_STEPS, seed=seed)
-        network, _ = minimise(
+        network, _ = train(
             evaluate,
             self._network(training, random=np.random.default_rng(seed)),
             _pairs(training, scaler, unit),

@@ -14,7 +14,7 @@ from vlbm.compilation import keep_programs
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
-from vlbm.policies.crowd import Crowd
+from vlbm.policies.stacked import StackedPolicies
 
 CHUNK = 8192  # steps per call: what a wide network keeps of them should fit in memory
 
@@ -59,7 +59,7 @@ def _traced(
     policies: Mapping[str, TracedPolicy], episodes: Episodes
 ) -> dict[str, Float[np.ndarray, " steps"]]:
     keep_programs()
-    crowd = Crowd.of(list(policies.values()))
+    crowd = StackedPolicies.of(list(policies.values()))
     order = np.argsort(np.concatenate([np.array(indices) for indices in crowd.members]))
     row = episodes.observation_before
     size = min(CHUNK, episodes.steps)
@@ -80,7 +80,7 @@ def _traced(
 
 @eqx.filter_jit
 def _asked(
-    crowd: Crowd, observation: Float[Array, "batch obs"], action: Shaped[Array, " batch *act"]
+    crowd: StackedPolicies, observation: Float[Array, "batch obs"], action: Shaped[Array, " batch *act"]
 ) -> Float[Array, "policies batch"]:
     return jnp.concatenate(
         [jax.vmap(lambda policy: policy.log_prob(observation, action))(group) for group in crowd.groups]

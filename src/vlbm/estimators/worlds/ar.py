@@ -5,24 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from jaxtyping import Scalar
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
 
-from vlbm.devices import on_device
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.transition import TransitionSettings
-from vlbm.models.autoregressive import AutoRegressiveModel, MaskedNetwork
-from vlbm.models.transition import Sizes
-from vlbm.networks import stacked
-from vlbm.windows import Window
+from vlbm.worlds.autoregressive import AutoRegressiveWorld, Member
 
 
 @dataclass(frozen=True)
 class AutoRegressive(TransitionSettings):
     """An ensemble of auto-regressive models, mixed with learnt weights like VLBM's branches."""
 
-    members: int = 10
-    units: tuple[int, ...] = (128, 128)
+    members: int = 5
+    units: tuple[int, ...] = (200, 200)
     masked_units: int = 8  # for every column of the observation
     member_weight: float = 1.0  # of the members' own likelihood beside that of their consensus
     method: str = "ar"
@@ -35,30 +33,26 @@ class AutoRegressive(TransitionSettings):
             raise InputError(f"setting member_weight={self.member_weight}: must not be negative")
 
     def assemble(
-        self, *, observations: int, actions: int, end_rate: float, random: np.random.Generator, **fields: Any
-    ) -> AutoRegressiveModel:
-        sizes = Sizes(observations, actions, end_rate)
-        members = [
-            MaskedNetwork(
-                sizes,
+        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    ) -> AutoRegressiveWorld:
+        def make(key: PRNGKeyArray) -> Member:
+            return Member(
+                observations,
+                actions,
                 units=self.units,
                 masked_units=self.masked_units,
-                scale_floor=self.scale_floor,
-                random=random,
+                floor=self.scale_floor,
+                termination_rate=termination_rate,
+                key=key,
             )
-            for _ in range(self.members)
-        ]
-        weight_root = on_device(np.ones(self.members))
-        return AutoRegressiveModel(network=stacked(members), weight_root=weight_root, **fields)
 
-    def objective(self, model: AutoRegressiveModel, window: Window) -> dict[str, Scalar]:
-        members, mixture = model.log_likelihood(window)
-        return {
-            "mixture": mixture.data,
-            "members": self.member_weight * members.data.mean(),
-            "ending": mixture.ending + self.member_weight * members.ending.mean(),
-        }
+        return AutoRegressiveWorld(
+            members=eqx.filter_vmap(make)(jax.random.split(key, self.members)),
+            weight_root=jnp.ones(self.members),
+            member_weight=self.member_weight,
+            **fields,
+        )
 
     @staticmethod
-    def ends(world: AutoRegressiveModel) -> bool:
-        return world.network.ends
+    def terminates(world: AutoRegressiveWorld) -> bool:
+        return world.members.terminates

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +18,11 @@ from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimate, from_returns
 from vlbm.estimators.base import Answer, Evaluator, Request, plain
-from vlbm.models.base import World, ready
-from vlbm.rollout import rollout
 from vlbm.storage import load_tree, read_information, save_tree, write_text
 from vlbm.training import History
 from vlbm.version import VERSION
+from vlbm.worlds.base import World
+from vlbm.worlds.rollout import rollout
 
 MODEL_FILE = "model.safetensors"
 SINGLE = "a single model: its intervals do not know how far models disagree; models=3 or more shows it"
@@ -59,11 +58,6 @@ class WorldEvaluator(Evaluator):
             world.observation.mean.shape[0], world.action.mean.shape[0], world.choices is not None
         )
 
-    @cached_property
-    def stepping(self) -> tuple[World, ...]:
-        """The worlds as roll-outs need them, made once: weights that stay in place also come faster."""
-        return tuple(ready(world) for world in self.worlds)
-
     def answer(self, request: Request) -> Answer:
         """The returns of `episodes` imagined episodes of every policy in every world."""
         parts = [self.imagine(index, request) for index in range(len(self.worlds))]
@@ -95,9 +89,9 @@ class WorldEvaluator(Evaluator):
     def imagine(self, index: int, request: Request) -> dict[str, Episodes]:
         """Imagined episodes of every policy in one of the worlds."""
         imagined = rollout(
-            self.stepping[index],
+            self.worlds[index],
             request.policies,
-            start=self._starts(request.episodes, request.seed) if self.settings.start == "logged" else None,
+            start=self._starts(request.episodes, request.seed) if self.settings.start != "prior" else None,
             episodes=request.episodes,
             horizon=request.horizon or self.horizon,
             actions=request.actions,
@@ -111,7 +105,12 @@ class WorldEvaluator(Evaluator):
 
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
         """The first world's latent of every observation, row for row as `episodes.observation`."""
-        return self.model.encode(episodes)
+        from vlbm.worlds.encoding import encode
+        from vlbm.worlds.vlbm import BranchingModel
+
+        if not isinstance(self.model, BranchingModel):
+            raise TypeError(f"{type(self.model).__name__} has no latents")
+        return encode(self.model, episodes)
 
     def with_settings(self, **changes: Any) -> WorldEvaluator:
         """The same fitted worlds, imagined otherwise (sampling, reencode_every, clip_margin, start)."""

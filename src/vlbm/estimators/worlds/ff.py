@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from jaxtyping import Scalar
+import equinox as eqx
+import jax
+from jaxtyping import PRNGKeyArray
 
 from vlbm.estimators.worlds.transition import TransitionSettings
-from vlbm.models.feedforward import EnsembleImagination, EnsembleKind, FeedForwardModel, FeedForwardNetwork
-from vlbm.models.transition import Sizes
-from vlbm.networks import stacked
-from vlbm.windows import Window
+from vlbm.worlds.feedforward import EnsembleImagination, EnsembleKind, FeedForwardWorld, Member
 
 
 @dataclass(frozen=True)
 class FeedForward(TransitionSettings):
     """An ensemble of feed-forward Gaussian networks, each of which predicts a whole step at once."""
 
-    ensemble: EnsembleKind = "average"  # all members together, or one per imagined episode or step
+    ensemble: EnsembleKind = "episode"  # all members together, or one per imagined episode or step
     method: str = "ff"
 
     @property
@@ -29,19 +27,21 @@ class FeedForward(TransitionSettings):
         )
 
     def assemble(
-        self, *, observations: int, actions: int, end_rate: float, random: np.random.Generator, **fields: Any
-    ) -> FeedForwardModel:
-        sizes = Sizes(observations, actions, end_rate)
-        members = [
-            FeedForwardNetwork(sizes, units=self.units, scale_floor=self.scale_floor, random=random)
-            for _ in range(self.members)
-        ]
-        return FeedForwardModel(network=stacked(members), **fields)
+        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    ) -> FeedForwardWorld:
+        def make(key: PRNGKeyArray) -> Member:
+            return Member(
+                observations,
+                actions,
+                units=self.units,
+                floor=self.scale_floor,
+                termination_rate=termination_rate,
+                key=key,
+            )
 
-    def objective(self, model: FeedForwardModel, window: Window) -> dict[str, Scalar]:
-        members = model.log_likelihood(window)
-        return {"data": members.data.mean(), "ending": members.ending.mean()}
+        members = eqx.filter_vmap(make)(jax.random.split(key, self.members))
+        return FeedForwardWorld(members=members, **fields)
 
     @staticmethod
-    def ends(world: FeedForwardModel) -> bool:
-        return world.network.ending_head is not None
+    def terminates(world: FeedForwardWorld) -> bool:
+        return world.members.terminates

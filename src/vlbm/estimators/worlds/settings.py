@@ -9,26 +9,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vlbm.diagnostics.support import Support
-from vlbm.drawing import Drawn, Source
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.base import Estimator, Run, described, plain
 from vlbm.estimators.worlds.evaluator import WorldEvaluator
 from vlbm.estimators.worlds.validation import open_loop_validation
-from vlbm.feeding import WindowFeed
-from vlbm.models.base import Imagination, World
+from vlbm.parallel import Place, side_by_side
 from vlbm.progress import Progress
+from vlbm.sampler import MappedSampler, Plan, Sampler, Window
 from vlbm.scaling import Scaler
 from vlbm.schedule import Schedule
 from vlbm.selection import Selection
-from vlbm.training import Evaluated, History, minimise
-from vlbm.windows import Window, WindowSource
-from vlbm.workplaces import Workplace, side_by_side
+from vlbm.training import Evaluated, History, train
+from vlbm.worlds.base import Imagination, World
 
 LOOKED_AT = 100_000  # observations, to see whether they are states
 
@@ -48,6 +47,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
     held_out: float
     validate_every: int
     models: int
+    keep: int | None
 
     @property
     @abstractmethod
@@ -56,25 +56,21 @@ class WorldSettings(Estimator[WorldEvaluator]):
 
     @abstractmethod
     def assemble(
-        self, *, observations: int, actions: int, end_rate: float, random: np.random.Generator, **fields: Any
+        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
     ) -> Any:
         """An untrained model; `fields` are what all worlds hold."""
 
     @abstractmethod
-    def draw(self, source: Source[Drawn], *, steps: int, key: PRNGKeyArray) -> Drawn:
-        """A batch to learn from; `steps` are those of the longest episode."""
+    def plan(self, longest: int) -> Plan:
+        """How batches are drawn where the longest episode has so many steps."""
 
     @abstractmethod
-    def loss_on(self, model: Any, window: Window, *, key: PRNGKeyArray) -> Evaluated:
-        """The loss on a batch that was drawn with the same key."""
-
-    @abstractmethod
-    def window_steps(self, longest: int) -> int:
-        """How many steps a window has where the longest episode has so many."""
+    def evaluate_loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> Evaluated:
+        """The loss on a batch of windows."""
 
     @staticmethod
     @abstractmethod
-    def ends(world: Any) -> bool:
+    def terminates(world: Any) -> bool:
         """Whether the model ends episodes."""
 
     @property
@@ -91,19 +87,18 @@ class WorldSettings(Estimator[WorldEvaluator]):
         )
 
     def learn(self, episodes: Episodes, run: Run) -> WorldEvaluator:
-        """Train as many worlds as asked for, each from its own seed and with its own held-out episodes."""
+        """Train as many worlds as asked for, each from its own seed, and keep those that validate best."""
         check_enough(episodes)
-        log = Selection.of(episodes)
+        training, held_out = Selection.of(episodes).split(self.held_out, seed=run.seed)
         settings: Any = self  # a dataclass, as every subclass is
         identity = {"settings": plain(asdict(settings)), "data": episodes.fingerprint(), "seed": run.seed}
 
-        def train(index: int, place: Workplace) -> tuple[Any, History]:
-            training, held_out = log.split(self.held_out, seed=run.seed + index)
+        def train_one(index: int, place: Place) -> tuple[Any, History]:
             title = "training" if self.models == 1 else f"training {index + 1}/{self.models}"
             return self.train_world(
                 training,
                 held_out,
-                keys=_keys(np.int64(run.seed), np.int64(index)),
+                key=jax.random.fold_in(jax.random.key(run.seed), index),
                 checkpoint=run.directory and run.directory / f"checkpoint_{index}.safetensors",
                 resume=run.resume,
                 identity={**identity, "model": index},
@@ -112,10 +107,10 @@ class WorldSettings(Estimator[WorldEvaluator]):
             )
 
         with run.progress.together() as progress:
-            trained = side_by_side([partial(train, index) for index in range(self.models)], batch=self.batch)
-        # An interruption stops all: a model that was never validated counts only if there is no other.
-        kept = [pair for pair in trained if pair[1].entries] or trained[:1]
+            jobs = [partial(train_one, index) for index in range(self.models)]
+            trained = side_by_side(jobs, batch=self.batch)
         interrupted = any(history.interrupted for _, history in trained)
+        kept = select(trained, self.keep or self.models)
         worlds = tuple(world for world, _ in kept)
         histories = tuple(replace(history, interrupted=interrupted) for _, history in kept)
         notes = [*episodes.notes, *_doubts(episodes)]
@@ -142,36 +137,26 @@ class WorldSettings(Estimator[WorldEvaluator]):
         training: Selection,
         held_out: Selection,
         *,
-        keys: tuple[PRNGKeyArray, PRNGKeyArray],
+        key: PRNGKeyArray,
         checkpoint: Path | None,
         resume: bool,
         identity: dict[str, Any],
-        place: Workplace,
+        place: Place,
         progress: Progress,
     ) -> tuple[Any, History]:
-        """One world, the best of its course by open-loop error on the episodes held out.
-
-        The first key is for its weights, the second for the steps.
-        """
-        world_key, step_key = keys
-        longest = int(training.length.max())
-        data: WindowSource | WindowFeed
+        """One world, the best of its course by open-loop error on the episodes held out."""
+        world_key, step_key = jax.random.split(key)
+        plan = self.plan(int(training.length.max()))
         # Mapped data may be larger than memory: they stay on disk, and windows come to the device.
-        if training.mapped:
-            data = WindowFeed(
-                training,
-                lambda layout, key: self.draw(layout, steps=longest, key=key),
-                steps=self.window_steps(longest),
-            )
-        else:
-            data = WindowSource.of(training.gathered())
-        return minimise(
-            Lesson(self, longest),
+        data = MappedSampler(training, plan) if training.mapped else Sampler.of(training)
+        return train(
+            Loss(self),
             self.make_world(training, key=world_key),
             data,
             schedule=self.schedule,
-            validate=open_loop_validation(held_out, self.imagination),
+            validate=open_loop_validation(held_out, self.imagination, from_starts=plan.whole),
             key=step_key,
+            draw=Draw(plan),
             checkpoint=checkpoint,
             resume=resume,
             identity=identity,
@@ -183,17 +168,20 @@ class WorldSettings(Estimator[WorldEvaluator]):
         """An untrained model, scaled to the data."""
         log = Selection.of(episodes)
         scales_actions = self.standardise_actions and not log.discrete
-        return self.assemble(
-            observations=log.observation_size,
-            actions=log.action_size,
-            # Where no logged episode was ended by the system, the model ends none either.
-            end_rate=min(float(log.terminated.sum() / log.steps), 0.5),
-            random=np.random.default_rng(np.asarray(jax.random.key_data(key))),
-            action=Scaler.fit_blocks(log.actions()) if scales_actions else Scaler.identity(log.action_size),
-            choices=log.choices,
-            imagination=self.imagination,
-            **self.scaled_to(log),
+        make = eqx.filter_jit(
+            lambda key, scalers: self.assemble(
+                observations=log.observation_size,
+                actions=log.action_size,
+                # Where no logged episode was ended by the system, the model ends none either.
+                termination_rate=min(float(log.terminated.sum() / log.steps), 0.5),
+                key=key,
+                choices=log.choices,
+                imagination=self.imagination,
+                **scalers,
+            )
         )
+        action = Scaler.fit_blocks(log.actions()) if scales_actions else Scaler.identity(log.action_size)
+        return make(key, {"action": action, **self.scaled_to(log)})
 
     def scaled_to(self, log: Selection) -> dict[str, Scaler]:
         """The scalers of what the model predicts."""
@@ -204,11 +192,11 @@ class WorldSettings(Estimator[WorldEvaluator]):
 
     def empty_world(self, shape: Mapping[str, Any]) -> Any:
         """A model of the right shape to load weights into; `shape` is what `world_shape` gave."""
-        return self.assemble(
+        return eqx.filter_jit(self.assemble)(
             observations=shape["observations"],
             actions=shape["actions"],
-            end_rate=0.5 if shape["ends"] else 0.0,
-            random=np.random.default_rng(0),
+            termination_rate=0.5 if shape["terminates"] else 0.0,
+            key=jax.random.key(0),
             action=Scaler.identity(shape["actions"]),
             choices=shape["choices"],
             imagination=self.imagination,
@@ -225,29 +213,45 @@ class WorldSettings(Estimator[WorldEvaluator]):
             "observations": world.observation.mean.shape[0],
             "actions": world.action.mean.shape[0],
             "choices": world.choices,
-            "ends": cls.ends(world),
+            "terminates": cls.terminates(world),
         }
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """What every step learns from; equal ones share a compiled program."""
+class Loss:
+    """The loss of a step; those of equal settings are equal, so that models share a compiled program."""
 
     settings: WorldSettings
-    longest: int  # steps of the longest episode
 
-    def draw(self, source: WindowSource, key: PRNGKeyArray) -> Window:
-        return self.settings.draw(source, steps=self.longest, key=key)
-
-    def __call__(self, model: World, window: Window, key: PRNGKeyArray) -> Evaluated:
-        return self.settings.loss_on(model, window, key=key)
+    def __call__(self, model: World, batch: Window, key: PRNGKeyArray) -> Evaluated:
+        return self.settings.evaluate_loss(model, batch, key)
 
 
-@jax.jit
-def _keys(seed: np.int64, index: np.int64) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """The luck of one of several models; one program, where every operation would be one by itself."""
-    first, second = jax.random.split(jax.random.fold_in(jax.random.key(seed), index))
-    return first, second
+@dataclass(frozen=True)
+class Draw:
+    """What a step learns from."""
+
+    plan: Plan
+
+    def __call__(self, sampler: Sampler, key: PRNGKeyArray) -> Window:
+        return sampler.draw(self.plan, key)
+
+
+def select(trained: list[tuple[Any, History]], keep: int) -> list[tuple[Any, History]]:
+    """The models that validate best, in the order in which they were trained.
+
+    A model that was never validated, because training was interrupted, counts only if there is no other.
+    """
+    validated = [pair for pair in trained if pair[1].entries] or trained[:1]
+    scores = [np.inf if history.best_score is None else history.best_score for _, history in validated]
+    best = np.sort(np.argsort(np.nan_to_num(scores, nan=np.inf), kind="stable")[:keep])
+    return [validated[index] for index in best]
+
+
+def fit_changes(log: Selection, observation: Scaler) -> Scaler:
+    """How standardised observations change from each step to the next."""
+    seen, scale = log.collection.observation, np.asarray(observation.scale)
+    return Scaler.fit_blocks((seen[steps.before + 1] - seen[steps.before]) / scale for steps in log.blocks())
 
 
 def check_enough(episodes: Episodes) -> None:
@@ -268,6 +272,8 @@ def check_training(settings: Any, counts: tuple[str, ...]) -> None:
             raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
     if not 0 < settings.held_out < 1:
         raise InputError(f"setting held_out={settings.held_out}: must lie between 0 and 1")
+    if settings.keep is not None and settings.keep < 1:
+        raise InputError(f"setting keep={settings.keep}: must be at least 1, or none to keep all models")
     if not settings.learning_rate > 0 or not np.isfinite(settings.learning_rate):
         raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
 

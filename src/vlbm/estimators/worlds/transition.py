@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Float, PRNGKeyArray, Scalar
+from jaxtyping import PRNGKeyArray
 
-from vlbm.devices import share
-from vlbm.drawing import Drawn, Source
 from vlbm.errors import InputError
-from vlbm.estimators.worlds.settings import WorldSettings, check_training
-from vlbm.models.base import Imagination
-from vlbm.models.transition import TransitionModel
+from vlbm.estimators.worlds.settings import WorldSettings, check_training, fit_changes
+from vlbm.sampler import Plan, Window
 from vlbm.scaling import Scaler
 from vlbm.selection import Selection
 from vlbm.training import Evaluated
-from vlbm.windows import Window
+from vlbm.worlds.base import Imagination
 
 
 @dataclass(frozen=True)
@@ -28,22 +23,23 @@ class TransitionSettings(WorldSettings):
     """Settings of a model of p(s', r, d | s, a), trained on single steps."""
 
     # The networks
-    members: int = 5
-    units: tuple[int, ...] = (256, 256)
+    members: int = 4
+    units: tuple[int, ...] = (200, 200, 200)
     scale_floor: float = 0.01
     standardise_actions: bool = True
     # The training
     batch: int = 256
-    steps: int = 4000
-    learning_rate: float = 2e-3
+    steps: int = 20_000
+    learning_rate: float = 1e-3
     warm_up: int = 100
     decay: Literal["cosine", "exponential"] = "cosine"
     decay_rate: float = 0.05  # what remains of the learning rate at the end
     clip: float | None = 20.0
     weight_decay: float = 0.0
     held_out: float = 0.1  # share of episodes kept for validation
-    validate_every: int = 500
+    validate_every: int = 1000
     models: int = 1  # whole ensembles, trained from different seeds; their estimates are averaged
+    keep: int | None = None  # those that validate best; none keeps all
     # The imagination
     sampling: Literal["all", "none"] = "none"  # draw observations and rewards, or take their means
     clip_margin: float | None = 0.1
@@ -51,7 +47,7 @@ class TransitionSettings(WorldSettings):
     method: str = "transition"
 
     # Such a model cannot imagine how an episode begins.
-    start: ClassVar[str] = "logged"
+    start: ClassVar[str] = "encoder"
 
     def __post_init__(self) -> None:
         _check_settings(self)
@@ -60,34 +56,20 @@ class TransitionSettings(WorldSettings):
     def imagination(self) -> Imagination:
         return Imagination(sampling=self.sampling, clip_margin=self.clip_margin)
 
-    @abstractmethod
-    def objective(self, model: Any, window: Window) -> dict[str, Scalar]:
-        """The terms whose sum is to be maximised."""
+    def plan(self, longest: int) -> Plan:
+        return Plan(self.batch, steps=1)
 
-    def window_steps(self, longest: int) -> int:
-        return 1
-
-    def draw(self, source: Source[Drawn], *, steps: int, key: PRNGKeyArray) -> Drawn:
-        return source.draw(steps=1, batch=self.batch, at_start=0.0, key=key)
-
-    def loss_on(self, model: TransitionModel, window: Window, *, key: PRNGKeyArray) -> Evaluated:
-        terms = self.objective(model, share(window, axis=1))
-        loss = -jnp.stack(list(terms.values())).sum()
+    def evaluate_loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> Evaluated:
+        terms = jax.tree.map(jnp.mean, jax.vmap(model.objective)(batch))
+        loss = -sum(terms.values())
         return Evaluated(loss, {"loss": loss, **terms}, model)
 
     def scaled_to(self, log: Selection) -> dict[str, Scaler]:
         scalers = super().scaled_to(log)
-        return {**scalers, "change": Scaler.fit_blocks(_changes(log, scalers["observation"]))}
+        return {**scalers, "change": fit_changes(log, scalers["observation"])}
 
     def unscaled(self, observations: int) -> dict[str, Scaler]:
         return {**super().unscaled(observations), "change": Scaler.identity(observations)}
-
-
-def _changes(log: Selection, observation: Scaler) -> Iterator[Float[np.ndarray, "rows obs"]]:
-    """How standardised observations change from each step to the next, a block at a time."""
-    seen, scale = log.collection.observation, np.asarray(observation.scale)
-    for steps in log.blocks():
-        yield (seen[steps.before + 1] - seen[steps.before]) / scale
 
 
 def _check_settings(settings: TransitionSettings) -> None:

@@ -4,39 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-from vlbm.models.base import Imagination, World, open_loop_error
+from vlbm.sampler import Plan, Window, held_out_windows
+from vlbm.scaling import Scaler
 from vlbm.selection import Selection
-from vlbm.windows import Window, held_out_windows
+from vlbm.worlds.base import Imagination, World, predict
 
-VALIDATION_STEPS = 10  # longer open loops under logged actions mislead: see docs/method.md
-VALIDATION_WINDOWS = 512
+STEPS = 10  # longer open loops under logged actions mislead: see docs/method.md
+WINDOWS = 512
 
 
-def open_loop_validation(held_out: Selection, imagination: Imagination) -> Callable[[World], float]:
-    """Scores a world by its open-loop error on the same held-out windows every time; lower is better."""
-    # Means, not draws: validation should rank models, not their luck.
-    score = _scoring(replace(imagination, sampling="none"))
+def open_loop_validation(
+    held_out: Selection, imagination: Imagination, *, from_starts: bool = False
+) -> Callable[[World], float]:
+    """Scores a world by its open-loop error on the same held-out windows every time; lower is better.
 
-    @cache
-    def windows() -> Window:
-        """Drawn when they are first asked for: training need not wait for them."""
-        return held_out_windows(held_out, steps=VALIDATION_STEPS, count=VALIDATION_WINDOWS, seed=0)
-
-    return lambda world: float(score(world, windows()))
+    A model of whole episodes has only ever begun with their first state, so its windows begin there too.
+    """
+    windows = held_out_windows(held_out, Plan(WINDOWS, STEPS, at_start=1.0 if from_starts else 0.1), seed=0)
+    # Means, not draws: validation should rank models, not their noise.
+    score = _compile_score(replace(imagination, sampling="none"))
+    return lambda world: float(score(world, windows))
 
 
 @lru_cache(maxsize=16)
-def _scoring(imagination: Imagination) -> Callable[[World, Window], jax.Array]:
-    """The same function for equal arguments: it is traced once for all models."""
+def _compile_score(imagination: Imagination) -> Callable[[World, Window], Array]:
+    """The same function for equal arguments: it is compiled once for all models."""
 
-    # Windows are an argument: as constants, they would make another program for every model.
     @eqx.filter_jit
-    def score(world: World, windows: Window) -> jax.Array:
-        return open_loop_error(replace(world, imagination=imagination), windows, key=jax.random.key(0)).score
+    def score(world: World, windows: Window) -> Array:
+        return open_loop_error(replace(world, imagination=imagination), windows)
 
     return score
+
+
+def open_loop_error(world: World, windows: Window) -> Float[Array, ""]:
+    """Mean squared error of observations plus that of rewards, standardised, given the logged actions."""
+    # A key for every window: where one member of an ensemble imagines an episode, all of them have a turn.
+    keys = jax.random.split(jax.random.key(0), len(windows.valid))
+    outcome = jax.vmap(lambda window, key: predict(world, window, key))(windows, keys)
+    weight = windows.valid / jnp.maximum(windows.valid.sum(axis=0), 1) / windows.valid.shape[1]
+
+    def error(scaler: Scaler, predicted: Array, logged: Array) -> Array:
+        squared = (scaler.apply(predicted) - scaler.apply(logged)) ** 2
+        return (jnp.where(windows.valid, squared.mean(-1), 0.0) * weight).sum()
+
+    return error(world.observation, outcome.observation, windows.observation[:, 1:]) + error(
+        world.reward, outcome.reward[..., None], windows.reward[..., None]
+    )

@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from vlbm.devices import on_device
-from vlbm.drawing import Drawn, Source
 from vlbm.errors import InputError
-from vlbm.estimators.worlds.settings import WorldSettings, check_training
-from vlbm.models.base import Imagination, SamplingKind
-from vlbm.models.branching import BranchingModel
-from vlbm.models.latent import Architecture, Decoder, Encoder
-from vlbm.models.objective import objective
-from vlbm.models.terms import AlignmentKind, MixtureKind, Weighting
-from vlbm.networks import NormalisationKind, stacked
+from vlbm.estimators.worlds.settings import WorldSettings, check_training, fit_changes
+from vlbm.nn.layers import LayerKind
+from vlbm.sampler import Plan, Window
+from vlbm.selection import Selection
 from vlbm.training import Evaluated
-from vlbm.windows import Window
+from vlbm.worlds.architecture import Sizes, make_model
+from vlbm.worlds.base import Imagination, SamplingKind
+from vlbm.worlds.vlbm import BranchingModel, RsaKind, TerminationKind, Weights, algorithm_1
 
 
 @dataclass(frozen=True)
@@ -32,33 +29,41 @@ class VLBM(WorldSettings):
     latents: int = 32
     units: int = 128
     head_units: tuple[int, ...] = (128, 64)
-    normalisation: NormalisationKind = "none"
+    g_units: tuple[int, ...] = (128,)  # hidden layers of g; its last layer is linear
+    activation: Literal["silu", "relu"] = "silu"
+    normalisation: Literal["none", "batch"] = "none"
+    spread: Literal["scale", "variance"] = "scale"  # what softplus gives
     scale_floor: float = 0.01
-    shared_encoder: bool = True  # False gives every branch its own: an ensemble of whole models
+    ensemble: bool = False  # an encoder for every branch: an ensemble of whole models
     standardise_actions: bool = True
+    # The model
+    drive: Literal["own", "encoder"] = "encoder"  # whose latents a branch follows in training
+    start: Literal["encoder", "prior"] = "encoder"  # z_0 from q(z_0|s_0) and a logged state, or from N(0, I)
+    emission: Literal["state", "difference"] = "state"
     # The objective
-    alignment: AlignmentKind = "pairwise"
-    alignment_weight: float = 0.1  # C1
-    bound_weight: float = 1 / 3  # C2; one over the branches averages their bounds
-    divergence_weight: float = 0.1
-    initial_divergence_weight: float = 0.01
-    mixture: MixtureKind = "encoder"
+    rsa: RsaKind = "pairwise"
+    rsa_weight: float = 0.1  # C1
+    elbo_weight: float = 1 / 3  # C2; one over the branches averages their bounds
+    kl_weight: float = 0.1
+    initial_kl_weight: float = 0.01
+    mixture_weight: float = 1.0  # 0 trains branches by their bounds alone
+    termination: TerminationKind = "both"
     # The training
-    window: int | None = 5  # steps; None trains on whole episodes
+    window: int | None = 10  # steps; None trains on whole episodes
     at_start: float = 0.1  # share of windows that begin with an episode
-    batch: int = 160
-    steps: int = 2000
-    learning_rate: float = 8e-3
+    batch: int = 128
+    steps: int = 5000
+    learning_rate: float = 1e-3
     warm_up: int = 100
     decay: Literal["cosine", "exponential"] = "cosine"
     decay_rate: float = 0.05
-    clip: float | None = 20.0
+    clip: float | None = 200.0
     weight_decay: float = 0.0
     held_out: float = 0.1  # share of episodes kept for validation
-    validate_every: int = 250
-    models: int = 3  # trained from different seeds; their estimates are averaged
+    validate_every: int = 500
+    models: int = 4  # trained from different seeds; the estimates of those kept are averaged
+    keep: int | None = 3  # those that validate best; none keeps all
     # The imagination
-    start: Literal["logged", "prior"] = "logged"
     sampling: SamplingKind = "latents"
     reencode_every: int | None = 10
     clip_margin: float | None = 0.1
@@ -73,58 +78,62 @@ class VLBM(WorldSettings):
         return Imagination(self.sampling, self.reencode_every, self.clip_margin)
 
     @property
-    def weighting(self) -> Weighting:
-        return Weighting(
-            alignment=self.alignment,
-            alignment_weight=self.alignment_weight,
-            bound_weight=self.bound_weight,
-            divergence_weight=self.divergence_weight,
-            initial_divergence_weight=self.initial_divergence_weight,
-            mixture=self.mixture,
+    def weights(self) -> Weights:
+        return Weights(
+            mixture=self.mixture_weight,
+            rsa=self.rsa,
+            rsa_weight=self.rsa_weight,
+            elbo_weight=self.elbo_weight,
+            kl_weight=self.kl_weight,
+            initial_kl_weight=self.initial_kl_weight,
+            termination=self.termination,
         )
 
-    def window_steps(self, longest: int) -> int:
-        return longest if self.window is None else self.window
-
-    def draw(self, source: Source[Drawn], *, steps: int, key: PRNGKeyArray) -> Drawn:
-        window_key, _ = jax.random.split(key)
+    def plan(self, longest: int) -> Plan:
         if self.window is None:
-            return source.draw_episodes(steps=steps, batch=self.batch, key=window_key)
-        return source.draw(steps=self.window, batch=self.batch, at_start=self.at_start, key=window_key)
+            return Plan(self.batch, longest, whole=True)
+        return Plan(self.batch, self.window, at_start=self.at_start)
 
-    def loss_on(self, model: BranchingModel, window: Window, *, key: PRNGKeyArray) -> Evaluated:
-        _, noise_key = jax.random.split(key)
-        judged = objective(model, window, self.weighting, key=noise_key)
-        return Evaluated(-judged.total, {"loss": -judged.total, **judged.terms._asdict()}, judged.model)
+    def evaluate_loss(self, model: BranchingModel, batch: Window, key: PRNGKeyArray) -> Evaluated:
+        loss, terms, moved = algorithm_1(model, batch, self.weights, key=key)
+        return Evaluated(loss, {"loss": loss, **terms._asdict()}, moved)
 
     def assemble(
-        self, *, observations: int, actions: int, end_rate: float, random: np.random.Generator, **fields: Any
+        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
     ) -> BranchingModel:
-        sizes = Architecture(
+        change = fields.pop("change")
+        sizes = Sizes(
             observations=observations,
             actions=actions,
             latents=self.latents,
             units=self.units,
             head_units=self.head_units,
-            normalisation=self.normalisation,
-            scale_floor=self.scale_floor,
-            end_rate=end_rate,
+            g_units=self.g_units,
+            layer=LayerKind(self.activation, self.normalisation, self.spread, self.scale_floor),
+            termination_rate=termination_rate,
         )
-        encoders = 1 if self.shared_encoder else self.branches
-        encoder = stacked([Encoder(sizes, random=random) for _ in range(encoders)])
-        decoder = stacked([Decoder(sizes, random=random) for _ in range(self.branches)])
-        return BranchingModel(
-            encoder=encoder,
-            decoder=decoder,
-            weight_root=on_device(np.ones(self.branches)),
-            shared_encoder=self.shared_encoder,
+        return make_model(
+            sizes,
+            branches=self.branches,
+            change=change if self.emission == "difference" else None,
+            ensemble=self.ensemble,
+            drive=self.drive,
+            start=self.start,
             window=self.window,
+            key=key,
             **fields,
         )
 
+    def scaled_to(self, log: Selection) -> dict[str, Any]:
+        scalers = super().scaled_to(log)
+        return {**scalers, "change": fit_changes(log, scalers["observation"]).scale}
+
+    def unscaled(self, observations: int) -> dict[str, Any]:
+        return {**super().unscaled(observations), "change": jnp.asarray(np.ones(observations, np.float32))}
+
     @staticmethod
-    def ends(world: BranchingModel) -> bool:
-        return world.decoder.ending is not None
+    def terminates(world: BranchingModel) -> bool:
+        return world.branches.termination is not None
 
 
 def _check_settings(settings: VLBM) -> None:
@@ -133,7 +142,12 @@ def _check_settings(settings: VLBM) -> None:
         value = getattr(settings, name)
         if value is not None and value < 1:
             raise InputError(f"setting {name}={value}: must be at least 1, or none")
-    if settings.units < 2 and settings.alignment == "pairwise":
-        raise InputError("setting units=1: pairwise alignment needs at least 2 units")
-    if not settings.head_units:
-        raise InputError("setting head_units: at least one hidden layer is needed")
+    if settings.units < 2 and settings.rsa == "pairwise":
+        raise InputError("setting units=1: pairwise RSA needs at least 2 units")
+    for name in ("head_units", "g_units"):
+        if not getattr(settings, name):
+            raise InputError(f"setting {name}: at least one hidden layer is needed")
+    if settings.emission == "difference" and settings.start == "prior":
+        raise InputError(
+            "setting emission=difference: it needs start=encoder, as differences add up from a known state"
+        )

@@ -1,0 +1,218 @@
+"""How accurate methods are on tasks that their logs can answer: kin tasks and Pendulum, several seeds.
+
+    python scripts/accuracy.py run --label today --methods vlbm ff ar --seeds 0 1 2
+    python scripts/accuracy.py table --labels before today
+
+In a kin task the targets are snapshots of the training run that logged, so that most of what they do was
+seen: the suite's medium-expert logs of Hopper and Walker2d with the other snapshots of their run; for
+HalfCheetah two of the suite's targets log 100,000 steps each and the others are judged (its loggers run on
+nose or back, nobody else does). True returns of snapshots are simulated once, by mean actions, and kept in
+the user's cache. Rows that are there already are skipped, so a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vlbm.cores import use_cores
+
+OUTPUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "accuracy.jsonl"
+TASKS = ("pendulum", "hopper-kin", "walker2d-kin", "halfcheetah-kin")
+LOGGERS = ("policy_05", "policy_10")  # of HalfCheetah
+TRUTH_EPISODES, TRUTH_SEED = 100, 200
+STEPS = 200_000
+WORLDS = ("vlbm", "ff", "ar")
+MEAN = "mean of the three"
+
+
+def main() -> None:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="fit and evaluate; a row for every task, method and seed")
+    run.add_argument("--label", required=True, help="what the rows are called in tables")
+    run.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
+    run.add_argument("--methods", nargs="+", default=WORLDS)
+    run.add_argument("--preset", default="default")
+    run.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", dest="settings")
+    run.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    run.add_argument("--output", type=Path, default=OUTPUT)
+    table = commands.add_parser("table", help="rank, regret and error: mean over seeds, and their spread")
+    table.add_argument("--labels", nargs="+", required=True)
+    table.add_argument("--input", type=Path, default=OUTPUT)
+    arguments = parser.parse_args()
+    if arguments.command == "table":
+        print(tabulate(read(arguments.input), arguments.labels))
+        return
+    use_cores()
+    done = {identify(row) for row in read(arguments.output)}
+    for task in arguments.tasks:
+        for seed in arguments.seeds:
+            for method in arguments.methods:
+                if (arguments.label, task, method, seed) not in done:
+                    row = measure(task, method, arguments.preset, arguments.settings, seed)
+                    append(arguments.output, {"label": arguments.label, **row})
+
+
+def load_task(name: str) -> Any:
+    """The task of that name; what has to be simulated for it is kept in the user's cache."""
+    from vlbm.suites import gym
+    from vlbm.suites.base import Task
+    from vlbm.suites.pendulum import pendulum
+
+    if name == "pendulum":
+        return pendulum()
+    environment = name.removesuffix("-kin")
+    facts = gym.read_facts(environment)
+    if environment == "halfcheetah":
+        policies, truth = gym.target_policies(environment), gym.truth(environment)
+        targets = {target: policy for target, policy in policies.items() if target not in LOGGERS}
+        episodes = log_by(name, facts, {logger: policies[logger] for logger in LOGGERS})
+    else:
+        logging = facts["logging"]
+        # The random policy is the run's first snapshot: one of the two is enough.
+        left_out = (logging["random"], logging["medium"], logging["expert"])
+        others = [name for name in logging["replay"] if name not in left_out]
+        targets = {target: gym.logging_policy(environment, target) for target in others}
+        episodes = gym.load_data(f"{environment}-medium-expert")
+        truth = {target: simulate_truth(environment, target, policy) for target, policy in targets.items()}
+    true = {target: truth[target] for target in targets}
+    return Task(name, episodes, targets, true, facts["discount"], facts["horizon"])
+
+
+def log_by(name: str, facts: dict[str, Any], policies: dict[str, Any]) -> Any:
+    from vlbm.episodes import concatenate
+    from vlbm.suites.cache import data_path, kept_or_made
+    from vlbm.suites.simulate import simulate
+
+    def make() -> Any:
+        return concatenate(
+            [
+                simulate(
+                    facts["environment"],
+                    policy,
+                    seed=1000 + number,
+                    horizon=facts["horizon"],
+                    steps=STEPS // len(policies),
+                    options=facts["options"],
+                )
+                for number, policy in enumerate(policies.values())
+            ]
+        )
+
+    recipe = {"name": name, "loggers": list(policies), "environment": facts["environment"]}
+    return kept_or_made(data_path(name, steps=STEPS, seed=0), recipe, make)
+
+
+def simulate_truth(environment: str, name: str, policy: Any) -> float:
+    from vlbm.places import cache_directory
+    from vlbm.storage import write_text
+    from vlbm.suites import gym
+    from vlbm.suites.simulate import simulate
+
+    facts = gym.read_facts(environment)
+    path = cache_directory() / "data" / f"{environment}_{name}_truth.json"
+    if not path.is_file():
+        run = simulate(
+            facts["environment"],
+            policy,
+            seed=TRUTH_SEED,
+            horizon=facts["horizon"],
+            episodes=TRUTH_EPISODES,
+            actions="mean",
+            options=facts["options"],
+        )
+        write_text(path, json.dumps(float(run.returns(facts["discount"]).mean())))
+    return float(json.loads(path.read_text(encoding="utf-8")))
+
+
+def measure(name: str, method: str, preset: str, settings: list[str], seed: int) -> dict[str, Any]:
+    """Fit a method with its settings to a task's log and say what it estimates."""
+    import vlbm
+
+    task = load_task(name)
+    estimator = vlbm.make_estimator(method, preset, settings)
+    fitted = estimator.fit(task.episodes, seed=seed)
+    estimates = fitted.evaluate(
+        task.policies, discount=task.discount, horizon=task.horizon, actions=task.actions, seed=seed
+    )
+    histories = getattr(fitted, "histories", ())
+    return {
+        "task": name,
+        "method": method,
+        "preset": preset,
+        "settings": settings,
+        "seed": seed,
+        "validation": [round(float(history.best_score), 5) for history in histories],
+        "best_step": [history.best_step for history in histories],
+        "seconds": {part: round(value, 1) for part, value in estimates.seconds.items()},
+        "values": [round(float(value), 2) for value in estimates.values],
+        "truth": [round(task.truth[target], 2) for target in task.policies],
+        "warned": [bool(row.warnings) for row in estimates],
+    }
+
+
+def tabulate(rows: list[dict[str, Any]], labels: Iterable[str]) -> str:
+    """Markdown: one row for every task, label and method, and for the mean of the world models."""
+    from vlbm.metrics import normalised_absolute_error, rank_correlation, regret
+
+    lines = [
+        "| task | | method | rank by seed | mean rank | regret | error, % of range | seconds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for task in TASKS:
+        for label in labels:
+            chosen = [row for row in rows if (row["task"], row["label"]) == (task, label)]
+            for method, own in group_by_method(chosen).items():
+                ranks, regrets, errors = (
+                    np.array([metric(np.array(row["values"]), np.array(row["truth"])) for row in own])
+                    for metric in (rank_correlation, regret, normalised_absolute_error)
+                )
+                seconds = [sum(row["seconds"].values()) for row in own if row["seconds"]]
+                cells = [
+                    *(task, label, method, " ".join(f"{rank:.2f}" for rank in ranks)),
+                    *(f"{part.mean():.2f} ± {part.std():.2f}" for part in (ranks, regrets)),
+                    f"{100 * errors.mean():.0f} ± {100 * errors.std():.0f}",
+                    f"{np.mean(seconds):.0f}" if seconds else "",
+                ]
+                lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def group_by_method(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of every method by seed, and the mean of the world models where all of them are there."""
+    found = {(row["method"], row["seed"]): row for row in rows}
+    seeds = sorted({seed for _, seed in found})
+    if found and all((world, seed) in found for world in WORLDS for seed in seeds):
+        for seed in seeds:
+            values = np.mean([found[world, seed]["values"] for world in WORLDS], axis=0)
+            found[MEAN, seed] = {**found[WORLDS[0], seed], "values": values, "seconds": {}}
+    methods = dict.fromkeys(method for method, _ in found)
+    return {method: [found[method, seed] for seed in seeds if (method, seed) in found] for method in methods}
+
+
+def identify(row: dict[str, Any]) -> tuple[str, str, str, int]:
+    return row["label"], row["task"], row["method"], row["seed"]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines]
+
+
+def append(path: Path, row: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    shown = ("label", "task", "method", "seed", "validation", "seconds")
+    print({name: row[name] for name in shown}, flush=True)
+
+
+if __name__ == "__main__":
+    main()

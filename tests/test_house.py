@@ -1,0 +1,116 @@
+"""House rules of the source: what may stand where, and who may import whom."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from vlbm import cores
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "vlbm"
+TEXTS = {str(path.relative_to(SOURCE)): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+LINES = 400
+
+# What compilers and autodiff are for: nobody does it by hand.
+TRICKS = {"custom_vjp", "custom_jvp", "custom_vmap", "custom_gradient", "optimization_barrier"}
+# Which device has what is decided in one place.
+PLACEMENT = {
+    "shard_map",
+    "pmap",
+    "device_put",
+    "default_device",
+    "Mesh",
+    "make_mesh",
+    "NamedSharding",
+    "SingleDeviceSharding",
+    "PositionalSharding",
+    "PartitionSpec",
+    "with_sharding_constraint",
+    "sharding",
+}
+PLACE = "parallel.py"
+# Rooms, and what they know nothing of.
+ROOMS = {
+    "nn": ("worlds", "estimators", "cli", "report", "evidence"),
+    "worlds": ("estimators", "cli", "report", "evidence"),
+    "estimators": ("cli", "report"),
+}
+
+
+def names(source: str) -> set[str]:
+    """Every name that code uses or imports; prose does not count."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {part for alias in node.names for part in alias.name.split(".")}
+            found |= set((getattr(node, "module", None) or "").split("."))
+    return found
+
+
+def imported(source: str) -> set[str]:
+    """The modules of vlbm that are imported anywhere in it, as paths from the package's root."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"vlbm.relative.{alias.name}" for alias in node.names}
+    return {name.removeprefix("vlbm.") for name in found if name.startswith("vlbm.")}
+
+
+def those_that_use(forbidden: set[str]) -> dict[str, set[str]]:
+    used = {module: names(text) & forbidden for module, text in TEXTS.items()}
+    return {module: found for module, found in used.items() if found}
+
+
+def test_nobody_takes_the_work_of_the_compiler_or_of_autodiff_from_them():
+    assert those_that_use(TRICKS) == {}
+
+
+def test_which_device_has_what_is_decided_in_one_place():
+    assert set(those_that_use(PLACEMENT)) == {PLACE}
+
+
+def test_every_file_can_be_read_in_one_sitting():
+    long = {module: text.count("\n") for module, text in TEXTS.items()}
+    assert {module: lines for module, lines in long.items() if lines > LINES} == {}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_knows_nothing_of_those_that_are_built_on_it(room):
+    known = {
+        (module, name)
+        for module, text in TEXTS.items()
+        for name in imported(text)
+        if module.startswith(f"{room}/") and name.split(".")[0] in (*ROOMS[room], "relative")
+    }
+    assert known == set()
+
+
+def test_rules_see_what_breaks_them():
+    assert names("import jax\n@jax.custom_vjp\ndef f(x): ...") & TRICKS
+    assert names("from jax.sharding import Sharding") & PLACEMENT
+    assert not names('"""device_put and shard_map"""  # Mesh') & PLACEMENT
+    assert imported("def f():\n    from vlbm.cli import main") == {"cli.main"}
+    assert imported("from . import base") == {"relative.base"}
+    assert {PLACE, "nn/layers.py", "worlds/vlbm.py", "estimators/base.py"} <= set(TEXTS)
+
+
+def test_the_flags_of_use_cores_are_only_what_makes_cores_devices(monkeypatch):
+    monkeypatch.delitem(cores.sys.modules, "jax")
+    for name in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(cores.os.environ)
+    cores.use_cores(2)
+    added = {name: value for name, value in cores.os.environ.items() if before.get(name) != value}
+    assert added == {"JAX_NUM_CPU_DEVICES": "2", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    for name in added:  # monkeypatch knows nothing of what was set meanwhile
+        monkeypatch.delenv(name)
