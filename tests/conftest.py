@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 # Compiling dominates tests of small models: it is done quickly rather than well, and kept from run to run.
@@ -10,11 +11,19 @@ from pathlib import Path
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 os.environ.setdefault("VLBM_CACHE", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "vlbm"))
 
+import jax
 import pytest
 
 from vlbm.compilation import keep_programs
 
 keep_programs()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs() -> Iterator[None]:
+    """Every compiled program takes memory maps, of which a process has 65,530: past that JAX crashes."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

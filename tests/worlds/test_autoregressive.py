@@ -150,7 +150,7 @@ def drawn_in(world: AutoRegressiveWorld, noise: jax.Array) -> tuple[jax.Array, A
     state, action = INPUTS[:, :3], INPUTS[:, 3:]
     after, outcome = step(world, state, action, noise)
     reward = world.reward.apply(outcome.reward[:, None])
-    values = jnp.concatenate([world.change.apply(after - state), reward], axis=1)
+    values = jnp.concatenate([jax.vmap(world.encode_state)(state, after), reward], axis=1)
     inputs = jax.vmap(world.inputs)(state, action)
     return values, mixed(world, values, inputs), outcome
 
@@ -219,6 +219,18 @@ def test_the_papers_preset_is_ten_members_trained_by_their_mixture_alone_and_dra
     settings = make_estimator("ar", preset="paper")
     assert (settings.members, settings.member_weight) == (10, 0.0)
     assert (settings.imagination.sampling, settings.imagination.clip_margin) == ("all", None)
+    assert settings.emission == "state"
+
+
+def test_states_can_be_predicted_as_they_are_instead_of_as_changes(world):
+    plain, windows = replace(world, emission="state"), steps_of(LOGS)
+    seen = world.observation.apply(windows.observation)
+    _, target = jax.vmap(plain.read)(windows)
+    np.testing.assert_allclose(target.values[:, :3], seen[:, 1], rtol=1e-6)
+    noise = jnp.asarray(RANDOM.normal(size=(20, VALUES)), jnp.float32)
+    values, described, outcome = drawn_in(plain, noise)
+    np.testing.assert_allclose(values, described.values.sample(noise), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(plain.observation.apply(outcome.observation), values[:, :3], rtol=1e-3, atol=1e-4)
 
 
 # An exact answer: s' = A s + B a + noise, r = c s' + noise, with noise that is correlated

@@ -1,4 +1,4 @@
-"""An auto-regressive ensemble: p(y_j | s, a, y_<j), where y are the changes of s and then the reward."""
+"""An auto-regressive ensemble: p(y_j | s, a, y_<j), where y are the changes of s, or s', and then the reward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vlbm.nn.layers import MLP, LayerKind, make_linear, start_at_rate
 from vlbm.sampler import Window
 from vlbm.scaling import Scaler
 from vlbm.worlds.base import Imagination, Outcome
-from vlbm.worlds.transition import Prediction, TransitionWorld
+from vlbm.worlds.transition import EmissionKind, Prediction, TransitionWorld
 from vlbm.worlds.vlbm import branch_weights
 
 
@@ -101,6 +101,7 @@ class AutoRegressiveWorld(TransitionWorld):
     reward: Scaler
     action: Scaler
     change: Scaler
+    emission: EmissionKind = eqx.field(static=True)
     member_weight: float = eqx.field(static=True)  # of the members' own likelihood beside the mixture's
     choices: int | None = eqx.field(static=True)
     imagination: Imagination = eqx.field(static=True)
@@ -159,7 +160,6 @@ class AutoRegressiveWorld(TransitionWorld):
         """The newest value kept in range: later ones are predicted from what is shown."""
         if self.imagination.clip_margin is None:
             return values
-        after = self.clip(self.observation, state + self.change.invert(values[:-1]))
-        reward = self.clip(self.reward, values[-1:])
-        within = jnp.concatenate([self.change.apply(after - state), reward])
+        after = self.decode_state(state, values[:-1])
+        within = jnp.concatenate([self.encode_state(state, after), self.clip(self.reward, values[-1:])])
         return values.at[rank].set(within[rank])

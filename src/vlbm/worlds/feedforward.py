@@ -15,7 +15,7 @@ from vlbm.nn.layers import MLP, LayerKind, start_at_rate
 from vlbm.sampler import Window
 from vlbm.scaling import Scaler
 from vlbm.worlds.base import Imagination, Outcome
-from vlbm.worlds.transition import Prediction, TransitionWorld
+from vlbm.worlds.transition import EmissionKind, Prediction, TransitionWorld
 
 # Who says what happens: the average of all members, or one of them, chosen for each imagined episode or
 # afresh at every step.
@@ -80,6 +80,7 @@ class FeedForwardWorld(TransitionWorld):
     reward: Scaler
     action: Scaler
     change: Scaler
+    emission: EmissionKind = eqx.field(static=True)
     choices: int | None = eqx.field(static=True)
     imagination: EnsembleImagination = eqx.field(static=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 import equinox as eqx
 import jax
@@ -16,8 +16,11 @@ from vlbm.scaling import Scaler
 from vlbm.worlds.base import Outcome, World
 
 
+EmissionKind = Literal["difference", "state"]
+
+
 class Prediction(NamedTuple):
-    """p(y | s, a), y being the standardised change of s and then the reward, and p(d | s, a)."""
+    """p(y | s, a), y being the standardised change of s, or s', and then the reward; and p(d | s, a)."""
 
     values: Normal
     termination: Bernoulli | None
@@ -37,13 +40,14 @@ class Target(NamedTuple):
 
 
 class TransitionWorld(World):
-    """p(s', r, d | s, a), where s' is predicted as a change of s.
+    """p(s', r, d | s, a), where s' is predicted as a change of s, or as it is.
 
-    Most of what will be observed is what is observed now; networks only have to learn the rest, and changes
-    are standardised once more, so that slow columns count as much as fast ones.
+    Most of what will be observed is what is observed now; with changes networks only have to learn the rest,
+    and they are standardised once more, so that slow columns count as much as fast ones.
     """
 
     change: eqx.AbstractVar[Scaler]  # of standardised observations, from one step to the next
+    emission: eqx.AbstractVar[EmissionKind]
 
     def reset_from_prior(self, key: PRNGKeyArray) -> NoReturn:
         raise InputError(
@@ -57,14 +61,23 @@ class TransitionWorld(World):
         """The only step of a window: what is known, and what it led to."""
         before, after = self.observation.apply(window.observation)
         reward = self.reward.apply(window.reward)
-        values = jnp.concatenate([self.change.apply(after - before), reward])
+        values = jnp.concatenate([self.encode_state(before, after), reward])
         return self.inputs(before, window.action[0]), Target(values, window.terminated[0])
+
+    def encode_state(self, s: Float[Array, " obs"], after: Float[Array, " obs"]) -> Float[Array, " obs"]:
+        """What is to be predicted of the state after s."""
+        return after if self.emission == "state" else self.change.apply(after - s)
+
+    def decode_state(self, s: Float[Array, " obs"], values: Float[Array, " obs"]) -> Float[Array, " obs"]:
+        """The state after s, within the logged range, where that was predicted of it."""
+        after = values if self.emission == "state" else s + self.change.invert(values)
+        return self.clip(self.observation, after)
 
     def move(
         self, s: Float[Array, " obs"], values: Float[Array, " obs+1"], termination: Bernoulli | None
     ) -> tuple[Float[Array, " obs"], Outcome]:
-        """The standardised observation after a change, and the step's outcome within the logged range."""
-        after = self.clip(self.observation, s + self.change.invert(values[:-1]))
+        """The standardised observation after s, and the step's outcome within the logged range."""
+        after = self.decode_state(s, values[:-1])
         reward = self.clip(self.reward, values[-1:])
         ends = jnp.zeros(()) if termination is None else termination.probability
         return after, Outcome(self.observation.invert(after), self.reward.invert(reward)[0], ends)

@@ -50,6 +50,7 @@ class AutoRegressive(TransitionSettings):
             members=eqx.filter_vmap(make)(jax.random.split(key, self.members)),
             weight_root=jnp.ones(self.members),
             member_weight=self.member_weight,
+            emission=self.emission,
             **fields,
         )
 

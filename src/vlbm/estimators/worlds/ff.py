@@ -40,7 +40,7 @@ class FeedForward(TransitionSettings):
             )
 
         members = eqx.filter_vmap(make)(jax.random.split(key, self.members))
-        return FeedForwardWorld(members=members, **fields)
+        return FeedForwardWorld(members=members, emission=self.emission, **fields)
 
     @staticmethod
     def terminates(world: FeedForwardWorld) -> bool:

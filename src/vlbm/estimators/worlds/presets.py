@@ -45,6 +45,7 @@ THOROUGH: dict[str, Any] = {"steps": 15_000, "validate_every": 1000, "models": 8
 AR_PAPER: dict[str, Any] = {
     "members": 10,
     "member_weight": 0.0,
+    "emission": "state",
     "sampling": "all",
     "clip_margin": None,
 }

@@ -16,6 +16,7 @@ from vlbm.scaling import Scaler
 from vlbm.selection import Selection
 from vlbm.training import Evaluated
 from vlbm.worlds.base import Imagination
+from vlbm.worlds.transition import EmissionKind
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class TransitionSettings(WorldSettings):
     units: tuple[int, ...] = (200, 200, 200)
     scale_floor: float = 0.01
     standardise_actions: bool = True
+    emission: EmissionKind = "difference"  # predict how observations change, or what they become
     # The training
     batch: int = 256
     steps: int = 20_000
