@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 import torch
@@ -19,13 +18,13 @@ from torch.nn import functional
 from yardstick_rollout import Imagined
 
 from vlbm.nn.batch_norm import VARIANCE_FLOOR
-from vlbm.nn.layers import MLP, GaussianMLP
+from vlbm.nn.layers import MLP, GaussianMLP, Linear, LSTMCell
 from vlbm.policies.mlp import MLPPolicy
 from vlbm.worlds import vlbm
 from vlbm.worlds.vlbm import BranchingModel
 
 
-def linear(layer: eqx.nn.Linear) -> nn.Linear:
+def linear(layer: Linear) -> nn.Linear:
     return _linear(np.asarray(layer.weight), np.asarray(layer.bias))
 
 
@@ -36,7 +35,7 @@ def mlp(network: MLP) -> nn.Sequential:
         norm = layer.norm
         if norm is None or layer.activation != "relu":
             raise ValueError("the plain roll-out knows batch normalisation and rectifiers alone")
-        normalised = nn.BatchNorm1d(layer.hidden.out_features, eps=VARIANCE_FLOOR)
+        normalised = nn.BatchNorm1d(len(layer.hidden.bias), eps=VARIANCE_FLOOR)
         values = {"weight": norm.gain, "bias": norm.shift, "running_mean": norm.mean}
         values["running_var"] = norm.variance
         loaded = {name: torch.from_numpy(np.array(value)) for name, value in values.items()}
@@ -45,7 +44,7 @@ def mlp(network: MLP) -> nn.Sequential:
     return nn.Sequential(*parts, linear(network.last))
 
 
-def lstm_cell(cell: eqx.nn.LSTMCell) -> nn.LSTMCell:
+def lstm_cell(cell: LSTMCell) -> nn.LSTMCell:
     made = nn.LSTMCell(cell.weight_ih.shape[1], cell.hidden_size)
     values = {"weight_ih": cell.weight_ih, "weight_hh": cell.weight_hh, "bias_ih": cell.bias}
     with torch.no_grad():

@@ -150,6 +150,7 @@ def measure(name: str, method: str, preset: str, settings: list[str], seed: int)
         "settings": settings,
         "seed": seed,
         "validation": [round(float(history.best_score), 5) for history in histories],
+        "loss": [round(history.entries[-1]["loss"], 3) for history in histories],
         "best_step": [history.best_step for history in histories],
         "seconds": {part: round(value, 1) for part, value in estimates.seconds.items()},
         "values": [round(float(value), 2) for value in estimates.values],

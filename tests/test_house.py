@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from vlbm import cores
-
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "vlbm"
 TEXTS = {str(path.relative_to(SOURCE)): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
 LINES = 400
@@ -102,15 +100,3 @@ def test_rules_see_what_breaks_them():
     assert imported("def f():\n    from vlbm.cli import main") == {"cli.main"}
     assert imported("from . import base") == {"relative.base"}
     assert {PLACE, "nn/layers.py", "worlds/vlbm.py", "estimators/base.py"} <= set(TEXTS)
-
-
-def test_the_flags_of_use_cores_are_only_what_makes_cores_devices(monkeypatch):
-    monkeypatch.delitem(cores.sys.modules, "jax")
-    for name in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS"):
-        monkeypatch.delenv(name, raising=False)
-    before = dict(cores.os.environ)
-    cores.use_cores(2)
-    added = {name: value for name, value in cores.os.environ.items() if before.get(name) != value}
-    assert added == {"JAX_NUM_CPU_DEVICES": "2", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-    for name in added:  # monkeypatch knows nothing of what was set meanwhile
-        monkeypatch.delenv(name)

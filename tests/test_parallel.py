@@ -292,22 +292,12 @@ def test_a_number_of_cores_that_is_none_is_refused_by_name(monkeypatch):
         use_cores()
 
 
-@pytest.mark.parametrize(
-    ("count", "given", "flags"),
-    [
-        (2, "", "--xla_cpu_multi_thread_eigen=false"),
-        (2, "--xla_dump_to=here", "--xla_dump_to=here --xla_cpu_multi_thread_eigen=false"),
-        (2, "--xla_cpu_multi_thread_eigen=true", "--xla_cpu_multi_thread_eigen=true"),
-        (1, "", ""),
-    ],
-)
-def test_cores_become_devices_of_one_thread_and_what_the_user_has_set_stays(monkeypatch, count, given, flags):
+def test_cores_become_devices_and_no_other_flag_is_set(monkeypatch):
     monkeypatch.delitem(sys.modules, "jax")
     monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "1")
-    monkeypatch.setenv("XLA_FLAGS", given)
-    use_cores(count)
-    assert os.environ["JAX_NUM_CPU_DEVICES"] == str(count)
-    assert os.environ["XLA_FLAGS"] == flags
+    before = dict(os.environ)
+    use_cores(2)
+    assert dict(os.environ) == {**before, "JAX_NUM_CPU_DEVICES": "2"}
 
 
 def test_cores_cannot_be_changed_once_jax_has_computed():

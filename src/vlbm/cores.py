@@ -7,9 +7,6 @@ import sys
 
 from vlbm.errors import InputError
 
-# Where every core has a device of its own, nothing within a device is to be divided among threads.
-FLAG = "--xla_cpu_multi_thread_eigen"
-
 
 def use_cores(count: int | None = None) -> None:
     """Make a JAX device of every core: models then train side by side, and roll-outs are split.
@@ -32,9 +29,6 @@ def use_cores(count: int | None = None) -> None:
             ) from error
     else:
         os.environ["JAX_NUM_CPU_DEVICES"] = str(wanted)
-    given = os.environ.get("XLA_FLAGS", "")
-    if wanted > 1 and FLAG not in given:  # what the user has set stays as it is
-        os.environ["XLA_FLAGS"] = f"{given} {FLAG}=false".strip()
 
 
 def available_cores() -> int:

@@ -12,7 +12,7 @@ import pytest
 from scipy.special import expit
 
 from vlbm.nn.batch_norm import BatchNorm, Moments, Over, average_over_time, move_averages
-from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LayerKind, make_linear, make_lstm
+from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LayerKind, Linear, LSTMCell
 from vlbm.schedule import hidden_weights
 
 EXAMPLES, SIZE = 9, 4
@@ -166,13 +166,13 @@ def test_a_bernoulli_network_starts_from_the_rate_in_the_data():
 
 
 def test_linear_layers_start_with_weights_that_keep_the_size_of_what_comes_in():
-    layer = make_linear(200, 300, key=KEY)
+    layer = Linear(200, 300, key=KEY)
     np.testing.assert_allclose(np.asarray(layer.weight).std(), 200**-0.5, rtol=0.02)
     np.testing.assert_array_equal(layer.bias, 0.0)
 
 
 def test_the_lstm_equals_one_written_again_gate_by_gate():
-    lstm, units = make_lstm(3, 5, key=KEY), 5
+    lstm, units = LSTMCell(3, 5, key=KEY), 5
     random = np.random.default_rng(2)
     hidden = cell = np.zeros(units)
     state = (jnp.zeros(units), jnp.zeros(units))
@@ -187,7 +187,7 @@ def test_the_lstm_equals_one_written_again_gate_by_gate():
 
 
 def test_the_lstms_forget_gates_start_open():
-    lstm = make_lstm(2, 5, key=KEY)
+    lstm = LSTMCell(2, 5, key=KEY)
     np.testing.assert_array_equal(np.asarray(lstm.bias).reshape(4, 5).sum(1), [0, 5, 0, 0])
     still = eqx.tree_at(lambda cell: cell.weight_ih, lstm, jnp.zeros((20, 2)))
     _, cell = still(jnp.zeros(2), (jnp.zeros(5), jnp.ones(5)))
@@ -202,7 +202,7 @@ def test_weights_of_hidden_layers_alone_decay():
     tree = {
         "gaussian": GaussianMLP((2, 5, 4, 3), kind, key=KEY),
         "bernoulli": BernoulliMLP((2, 5), kind, base_rate=0.1, key=KEY),
-        "lstm": make_lstm(2, 5, key=KEY),
+        "lstm": LSTMCell(2, 5, key=KEY),
     }
     decays = hidden_weights(eqx.filter(tree, eqx.is_inexact_array))
     paths, chosen = zip(*jax.tree_util.tree_flatten_with_path(decays)[0], strict=True)

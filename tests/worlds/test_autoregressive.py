@@ -230,7 +230,9 @@ def test_states_can_be_predicted_as_they_are_instead_of_as_changes(world):
     noise = jnp.asarray(RANDOM.normal(size=(20, VALUES)), jnp.float32)
     values, described, outcome = drawn_in(plain, noise)
     np.testing.assert_allclose(values, described.values.sample(noise), rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(plain.observation.apply(outcome.observation), values[:, :3], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        plain.observation.apply(outcome.observation), values[:, :3], rtol=1e-3, atol=1e-4
+    )
 
 
 # An exact answer: s' = A s + B a + noise, r = c s' + noise, with noise that is correlated

@@ -1,4 +1,4 @@
-"""Networks of Equinox's layers: hidden ones that may be normalised, last ones that are distributions."""
+"""Layers, and networks of them: hidden ones may be normalised, last ones are distributions."""
 
 from __future__ import annotations
 
@@ -27,15 +27,54 @@ class LayerKind(NamedTuple):
     floor: float = 0.01  # of it
 
 
+class Linear(eqx.Module):
+    """W x + b with weights of variance 1/inputs and no first bias.
+
+    Written x W^T: batched by `vmap`, W x turns activations round, which is a fifth of a training step.
+    """
+
+    weight: Float[Array, "outputs inputs"]
+    bias: Float[Array, " outputs"]
+
+    def __init__(self, inputs: int, outputs: int, *, key: PRNGKeyArray):
+        self.weight, self.bias = _draw_weights(key, outputs, inputs), jnp.zeros(outputs)
+
+    def __call__(self, x: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        return x @ self.weight.T + self.bias
+
+
+class LSTMCell(eqx.Module):
+    """Gates in the order input, forget, cell, output; those that forget start open."""
+
+    weight_ih: Float[Array, "gates inputs"]
+    weight_hh: Float[Array, "gates units"]
+    bias: Float[Array, " gates"]
+    hidden_size: int = eqx.field(static=True)
+
+    def __init__(self, inputs: int, units: int, *, key: PRNGKeyArray):
+        input_key, recurrent_key = jax.random.split(key)
+        self.weight_ih = _draw_weights(input_key, 4 * units, inputs)
+        self.weight_hh = _draw_weights(recurrent_key, 4 * units, units)
+        self.bias = jnp.zeros(4 * units).at[units : 2 * units].set(1.0)
+        self.hidden_size = units
+
+    def __call__(self, x: Float[Array, " inputs"], memory: tuple[Array, Array]) -> tuple[Array, Array]:
+        hidden, cell = memory
+        gates = x @ self.weight_ih.T + hidden @ self.weight_hh.T + self.bias
+        enter, forget, candidate, leave = jnp.split(gates, 4)
+        cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
+        return jax.nn.sigmoid(leave) * jnp.tanh(cell), cell
+
+
 class Dense(eqx.Module):
     """A hidden layer: linear, normalised where that is asked for, then smooth or rectified."""
 
-    hidden: eqx.nn.Linear
+    hidden: Linear
     norm: BatchNorm | None
     activation: str = eqx.field(static=True)
 
     def __init__(self, inputs: int, outputs: int, kind: LayerKind, *, key: PRNGKeyArray):
-        self.hidden = make_linear(inputs, outputs, key=key)
+        self.hidden = Linear(inputs, outputs, key=key)
         self.norm = BatchNorm(outputs) if kind.normalisation == "batch" else None
         self.activation = kind.activation
 
@@ -50,13 +89,13 @@ class MLP(eqx.Module):
     """Hidden layers, then a linear one. Beside its outputs it gives the moments of what was normalised."""
 
     layers: tuple[Dense, ...]
-    last: eqx.nn.Linear
+    last: Linear
 
     def __init__(self, sizes: Sequence[int], kind: LayerKind, *, key: PRNGKeyArray):
         *keys, last_key = jax.random.split(key, len(sizes) - 1)
         pairs = zip(itertools.pairwise(sizes[:-1]), keys, strict=True)
         self.layers = tuple(Dense(*pair, kind, key=key) for pair, key in pairs)
-        self.last = make_linear(*sizes[-2:], key=last_key)
+        self.last = Linear(*sizes[-2:], key=last_key)
 
     def __call__(self, x: Float[Array, " inputs"], over: Over | None = None) -> tuple[Array, Any]:
         collected = []
@@ -100,23 +139,6 @@ def start_at_rate(mlp: MLP, base_rate: float) -> MLP:
     """The network whose last output starts as the logit of a rate."""
     logit = np.log(base_rate) - np.log1p(-base_rate)
     return eqx.tree_at(lambda mlp: mlp.last.bias, mlp, replace_fn=lambda bias: bias.at[-1].set(logit))
-
-
-def make_linear(inputs: int, outputs: int, *, key: PRNGKeyArray) -> eqx.nn.Linear:
-    """Equinox's layer with weights of variance 1/inputs, three times its own, and no first bias."""
-    layer = eqx.nn.Linear(inputs, outputs, key=key)
-    new = (_draw_weights(key, outputs, inputs), jnp.zeros(outputs))
-    return eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, new)
-
-
-def make_lstm(inputs: int, units: int, *, key: PRNGKeyArray) -> eqx.nn.LSTMCell:
-    """Equinox's cell, weights as above, with forget gates that start open."""
-    input_key, recurrent_key = jax.random.split(key)
-    cell = eqx.nn.LSTMCell(inputs, units, key=key)
-    # Gates stand in the order input, forget, cell, output.
-    bias = jnp.zeros(4 * units).at[units : 2 * units].set(1.0)
-    weights = _draw_weights(input_key, 4 * units, inputs), _draw_weights(recurrent_key, 4 * units, units)
-    return eqx.tree_at(lambda cell: (cell.weight_ih, cell.weight_hh, cell.bias), cell, (*weights, bias))
 
 
 def _draw_weights(key: PRNGKeyArray, outputs: int, inputs: int) -> Float[Array, "outputs inputs"]:

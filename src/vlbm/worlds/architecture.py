@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LayerKind, make_lstm
+from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LayerKind, LSTMCell
 from vlbm.worlds.vlbm import Branch, BranchingModel, Encoder
 
 
@@ -58,7 +58,7 @@ def make_encoder(sizes: Sizes, *, key: PRNGKeyArray) -> Encoder:
     inputs = sizes.latents + sizes.actions + sizes.observations
     return Encoder(
         initial=GaussianMLP((sizes.observations, *sizes.head_units, sizes.latents), layer, key=keys[0]),
-        lstm=make_lstm(inputs, sizes.units, key=keys[1]),
+        lstm=LSTMCell(inputs, sizes.units, key=keys[1]),
         later=GaussianMLP((sizes.units, sizes.units, sizes.latents), layer, key=keys[2]),
     )
 
@@ -69,7 +69,7 @@ def make_branch(sizes: Sizes, change: Float[Array, " obs"] | None, *, key: PRNGK
     inputs = sizes.latents + sizes.actions + (0 if change is None else sizes.observations)
     heads = (sizes.latents, *sizes.head_units)
     return Branch(
-        lstm=make_lstm(inputs, sizes.units, key=keys[0]),
+        lstm=LSTMCell(inputs, sizes.units, key=keys[0]),
         g=MLP((sizes.units, *sizes.g_units, sizes.units), layer, key=keys[1]),
         transition=GaussianMLP((sizes.units, sizes.units, sizes.latents), layer, key=keys[2]),
         state=GaussianMLP((*heads, sizes.observations), layer, key=keys[3]),

@@ -1,4 +1,4 @@
-"""An auto-regressive ensemble: p(y_j | s, a, y_<j), where y are the changes of s, or s', and then the reward."""
+"""An auto-regressive ensemble: p(y_j | s, a, y_<j), y being changes of s, or s', and then the reward."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vlbm.nn.distributions import Bernoulli, Normal
-from vlbm.nn.layers import MLP, LayerKind, make_linear, start_at_rate
+from vlbm.nn.layers import MLP, LayerKind, Linear, start_at_rate
 from vlbm.sampler import Window
 from vlbm.scaling import Scaler
 from vlbm.worlds.base import Imagination, Outcome
@@ -49,9 +49,9 @@ class Member(eqx.Module):
         hidden = ranks * masked_units
         mlp = MLP((observations + actions, *units, hidden + outputs), LayerKind(), key=keys[0])
         self.mlp = start_at_rate(mlp, termination_rate) if self.terminates else mlp
-        self.enter = make_linear(values, hidden, key=keys[1]).weight.reshape(ranks, masked_units, values)
-        self.leave = make_linear(hidden, outputs, key=keys[2]).weight.reshape(outputs, ranks, masked_units)
-        self.skip = make_linear(values, outputs, key=keys[3]).weight
+        self.enter = Linear(values, hidden, key=keys[1]).weight.reshape(ranks, masked_units, values)
+        self.leave = Linear(hidden, outputs, key=keys[2]).weight.reshape(outputs, ranks, masked_units)
+        self.skip = Linear(values, outputs, key=keys[3]).weight
 
     def __call__(self, inputs: Float[Array, " obs+act"], values: Float[Array, " values"]) -> Prediction:
         """All conditionals at once, each given the values before it: masks cut what comes later."""

@@ -15,7 +15,6 @@ from vlbm.sampler import Window
 from vlbm.scaling import Scaler
 from vlbm.worlds.base import Outcome, World
 
-
 EmissionKind = Literal["difference", "state"]
 
 

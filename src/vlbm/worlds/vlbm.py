@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Scalar
 
 from vlbm.nn.batch_norm import Over, average_over_time, move_averages
 from vlbm.nn.distributions import Bernoulli, Normal
-from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP
+from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LSTMCell
 from vlbm.sampler import Window
 from vlbm.scaling import Scaler
 from vlbm.worlds.base import Imagination, Outcome, World, is_short, scan
@@ -31,7 +31,7 @@ class Encoder(eqx.Module):
     """q(z_0|s_0) and q(z_t|z_{t-1}, a_{t-1}, s_t) (eq. 3)."""
 
     initial: GaussianMLP
-    lstm: eqx.nn.LSTMCell
+    lstm: LSTMCell
     later: GaussianMLP
 
     def infer(self, noise: Array, s: Array, a: Array, valid: Array | None = None) -> tuple:
@@ -64,7 +64,7 @@ class Emission(NamedTuple):
 class Branch(eqx.Module):
     """A decoder: h_t, h~_t = g(h_t) and p(z_t|h~_t) (eqs. 4 and 5), and what z_t emits."""
 
-    lstm: eqx.nn.LSTMCell
+    lstm: LSTMCell
     g: MLP  # its last layer is linear: a rectified h~ could not meet the encoder's negative units
     transition: GaussianMLP
     state: GaussianMLP
