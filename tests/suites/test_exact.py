@@ -7,10 +7,10 @@ from functools import cache
 import jax
 import numpy as np
 import pytest
-from vlbm.policies.crowd import Crowd
 
 from vlbm.errors import InputError
 from vlbm.policies import TracedPolicy, check_fit, has_log_prob
+from vlbm.policies.stacked import StackedPolicies
 from vlbm.suites.exact import SYSTEMS, TabularPolicy, TabularSystem, chain, cliff, graph, linear, truths
 from vlbm.suites.exact.cliff import erring
 from vlbm.suites.exact.graph import oddly
@@ -150,7 +150,7 @@ def test_policies_fit_the_data_stack_and_sample_what_they_say(name):
     )
     policies = list(system.targets.values())
     assert all(isinstance(policy, TracedPolicy) and has_log_prob(policy) for policy in policies)
-    assert len(Crowd.of(policies).groups) == 1
+    assert len(StackedPolicies.of(policies).groups) == 1
     seen = np.repeat(logged.observation[1][None], 4000, axis=0)
     drawn = np.asarray(policies[0].sample(seen, key=jax.random.key(0)))
     if logged.discrete:
