@@ -89,7 +89,7 @@ def measure_step(preset: str) -> dict[str, float]:
 
     use_cores()  # as the command line does
     length = 1000
-    settings = VLBM(**PRESETS["VLBM"][preset])
+    settings = VLBM(**PRESETS["vlbm"][preset])
     whole = settings.window is None  # takes most of a minute a stretch, so one round must do
     # As in a fit, stretches are compiled calls: the memory of a step is claimed once for all of them.
     stretch, stretches = (FEWEST if whole else MOST), STRETCHES

@@ -38,7 +38,7 @@ TRAINING = {"batch": 64, "steps": 8, "validate_every": 4, "models": 1}
 # The paper's model, whole episodes and batch normalisation, with small networks.
 PAPER = VLBM(
     **{
-        **PRESETS["VLBM"]["paper"],
+        **PRESETS["vlbm"]["paper"],
         **TRAINING,
         **{"branches": 2, "units": 8, "latents": 3, "head_units": (8,), "g_units": (8,)},
     }

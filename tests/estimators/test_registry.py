@@ -6,9 +6,9 @@ import pytest
 
 from vlbm.errors import InputError
 from vlbm.estimators.critics.fqe import FQE
-from vlbm.estimators.registry import METHODS, make_estimator, parse_settings, settings_type_of
+from vlbm.estimators.registry import METHODS, make_estimator, parse_settings
 from vlbm.estimators.worlds.ff import FeedForward
-from vlbm.estimators.worlds.presets import PRESETS, VARIANTS
+from vlbm.estimators.worlds.presets import PRESETS
 from vlbm.estimators.worlds.vlbm import VLBM
 
 
@@ -16,12 +16,14 @@ def test_the_default_is_the_model_as_it_comes():
     assert make_estimator() == VLBM()
 
 
-def test_the_variants_are_settings_of_one_model():
+ABLATIONS = ("vlm", "vlm-rsa", "vlm-rsa-mse", "vlm-rsa-ensemble")
+
+
+def test_the_ablations_are_settings_of_one_model():
     assert VLBM().branches > 1
-    assert list(VARIANTS) == ["vlm", "vlm-rsa", "vlm-rsa-mse", "vlm-rsa-ensemble", "vlbm"]
     kinds = {
         name: (made.branches, made.rsa, made.mixture_weight, made.ensemble)
-        for name in VARIANTS
+        for name in (*ABLATIONS, "vlbm")
         for made in [make_estimator(name)]
     }
     assert kinds == {
@@ -51,21 +53,22 @@ def test_the_paper_preset_has_the_numbers_of_the_paper():
     assert paper.kl_weight == paper.initial_kl_weight == paper.mixture_weight == 1.0
 
 
-def test_settings_win_over_variants_and_variants_over_presets():
+def test_settings_win_over_ablations_and_ablations_over_presets():
     assert make_estimator("vlm", "paper").branches == 1
     assert make_estimator("vlm", "paper").latents == 16
     assert make_estimator("vlm", "paper", ["branches=4", "latents=8"]).branches == 4
 
 
-def test_every_preset_can_be_made_into_every_variant():
-    for preset in PRESETS["VLBM"]:
-        for method in VARIANTS:
-            assert isinstance(make_estimator(method, preset), VLBM)
+@pytest.mark.parametrize("method", ABLATIONS)
+def test_ablations_have_all_presets_and_are_driven_by_the_encoder_but_in_the_papers(method):
+    for preset in PRESETS["vlbm"]:
+        made = make_estimator(method, preset)
+        assert (type(made), made.method) == (VLBM, method)
+        assert (made.drive, made.emission) == ("own" if preset == "paper" else "encoder", "state")
 
 
-def test_every_kind_of_settings_that_has_presets_is_a_methods():
-    kinds = {settings_type_of(method).__name__ for method in METHODS}
-    assert set(PRESETS) <= kinds
+def test_only_methods_have_presets():
+    assert set(PRESETS) <= set(METHODS)
     assert make_estimator("ff", "quick") == FeedForward(steps=4000)
 
 

@@ -430,7 +430,7 @@ def test_the_papers_preset_judges_the_mixture_where_its_branches_run_by_themselv
     """N(sum w mu, sum w^2 sigma^2) and Bernoulli(sum w mu_d), at the latents that each branch drew."""
     sizes = {"branches": BRANCHES, "latents": 3, "units": 5, "head_units": (6,), "g_units": (6,)}
     # Batch statistics alone are left out here: what is normalised is checked against loops in test_objective.
-    preset = {**PRESETS["VLBM"]["paper"], **sizes, "normalisation": "none"}
+    preset = {**PRESETS["vlbm"]["paper"], **sizes, "normalisation": "none"}
     model, weights = random_world(LOGS, **preset), VLBM(**preset).weights
     assert (model.drive, model.start, model.emission, model.ensemble) == ("own", "prior", "state", False)
     assert model.branches.state.kind.activation == "relu"

@@ -16,7 +16,7 @@ def settings() -> None:
     from vlbm.estimators.worlds.presets import PRESETS
     from vlbm.estimators.worlds.vlbm import VLBM
 
-    presets = {name: asdict(VLBM(**changes)) for name, changes in PRESETS["VLBM"].items()}
+    presets = {name: asdict(VLBM(**changes)) for name, changes in PRESETS["vlbm"].items()}
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("setting", style="bold")
     for name in presets:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 
 from vlbm.errors import InputError
 from vlbm.estimators.worlds.evaluator import WorldEvaluator
-from vlbm.estimators.worlds.presets import PRESETS, VARIANTS
+from vlbm.estimators.worlds.presets import PRESETS
 
 
 class Method(NamedTuple):
@@ -38,11 +38,11 @@ _DUALDICE = {
 }
 _GENDICE = {"method": "gendice", "primal_regulariser": 1.0, "dual_regulariser": 0.0, "reward": False}
 METHODS: dict[str, Method] = {
-    "vlbm": Method(_WORLD, VARIANTS["vlbm"], "variational latent branching model"),
-    "vlm": Method(_WORLD, VARIANTS["vlm"], "its ablation: one branch, the bound alone"),
-    "vlm-rsa": Method(_WORLD, VARIANTS["vlm-rsa"], "one branch, aligned recurrent states"),
-    "vlm-rsa-mse": Method(_WORLD, VARIANTS["vlm-rsa-mse"], "one branch, aligned by squared error"),
-    "vlm-rsa-ensemble": Method(_WORLD, VARIANTS["vlm-rsa-ensemble"], "whole models instead of branches"),
+    "vlbm": Method(_WORLD, {}, "variational latent branching model"),
+    "vlm": Method(_WORLD, {}, "its ablation: one branch, the bound alone"),
+    "vlm-rsa": Method(_WORLD, {}, "one branch, aligned recurrent states"),
+    "vlm-rsa-mse": Method(_WORLD, {}, "one branch, aligned by squared error"),
+    "vlm-rsa-ensemble": Method(_WORLD, {}, "whole models instead of branches"),
     "ff": Method("vlbm.estimators.worlds.ff:FeedForward", {}, "ensemble of feed-forward Gaussian models"),
     "ar": Method("vlbm.estimators.worlds.ar:AutoRegressive", {}, "ensemble of auto-regressive models"),
     "fqe": Method("vlbm.estimators.critics.fqe:FQE", {}, "fitted Q evaluation"),
@@ -62,7 +62,7 @@ METHODS: dict[str, Method] = {
 def make_estimator(method: str = "vlbm", preset: str = "default", settings: Sequence[str] = ()) -> Any:
     """A method by name with a preset's settings, changed by 'key=value' texts."""
     chosen, settings_type = _method(method), settings_type_of(method)
-    presets = PRESETS.get(settings_type.__name__, {"default": {}})
+    presets = PRESETS.get(method, {"default": {}})
     if preset not in presets:
         raise InputError(f"method '{method}' has no preset '{preset}'; there are {', '.join(presets)}")
     changes = parse_settings(settings_type, settings)

@@ -37,9 +37,9 @@ class VLBM(WorldSettings):
     ensemble: bool = False  # an encoder for every branch: an ensemble of whole models
     standardise_actions: bool = True
     # The model
-    drive: Literal["own", "encoder"] = "encoder"  # whose latents a branch follows in training
+    drive: Literal["own", "encoder"] = "own"  # whose latents a branch follows in training
     start: Literal["encoder", "prior"] = "encoder"  # z_0 from q(z_0|s_0) and a logged state, or from N(0, I)
-    emission: Literal["state", "difference"] = "state"
+    emission: Literal["state", "difference"] = "difference"
     # The objective
     rsa: RsaKind = "pairwise"
     rsa_weight: float = 0.1  # C1
