@@ -134,6 +134,21 @@ def test_settings_lists_what_can_be_set(capsys):
     assert values["elbo_weight"][0] == "0.3333"
 
 
+def test_settings_lists_those_of_one_method(capsys):
+    assert run("settings", "wpdis") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["setting", "default"] in rows
+    assert ["kind", "wpdis"] in rows
+    assert run("settings", "nobody") == 2
+    assert "unknown method 'nobody'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [("--discount", "0.9"), ("--horizon", "7"), ("--actions", "sample")])
+def test_a_task_whose_truth_is_for_another_question_is_not_compared(option, capsys):
+    assert run("compare", "pendulum", "--methods", "wpdis", *option) == 2
+    assert f"{option[0]} {option[1]}: the true returns of pendulum are for" in capsys.readouterr().err
+
+
 def test_one_set_takes_many_assignments_and_no_more():
     arguments = ["evaluate", "d", "--set", "a=1", "b=2", "p.npz", "--set", "c=3", "--seed", "1"]
     assert _spread_settings(arguments) == [

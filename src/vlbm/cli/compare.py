@@ -42,9 +42,16 @@ def compare(
         typer.Option("--set", metavar="METHOD.KEY=VALUE ...", help="Settings, such as vlbm.steps=500."),
     ] = [],  # noqa: B006
     seeds: Annotated[int, typer.Option(help="Run every method so many times, from --seed on.")] = 1,
-    discount: Annotated[float, typer.Option(help="Weight of the next step's reward.")] = 0.995,
-    horizon: Annotated[int | None, typer.Option(help="Steps of an episode.")] = None,
-    actions: Annotated[Actions, typer.Option(help="Policies act by their mean, or sample.")] = Actions.mean,
+    discount: Annotated[
+        float | None, typer.Option(help="Weight of the next step's reward. Default: 0.995, or the task's.")
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(help="Steps of an episode. Default: the longest logged one, or the task's.")
+    ] = None,
+    actions: Annotated[
+        Actions | None,
+        typer.Option(help="Policies act by their mean, or sample. Default: mean, or the task's."),
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(help="For tasks whose data are simulated: how many logged steps.")
     ] = None,
@@ -86,12 +93,16 @@ def compare(
         raise InputError("--resume needs --save DIR, the directory of the interrupted run")
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: must be at least 1")
-    check_request(discount=discount, horizon=horizon, episodes=1, confidence=confidence)
+    request: dict[str, Any] = {
+        "discount": 0.995 if discount is None else discount,
+        "horizon": horizon,
+        "actions": "mean" if actions is None else actions.value,
+    }
+    check_request(discount=request["discount"], horizon=horizon, episodes=1, confidence=confidence)
     for path in (json, report):
         check_writable(path)
     estimators = _estimators(methods, settings)
     progress = make_progress(quiet)
-    request: dict[str, Any] = {"discount": discount, "horizon": horizon, "actions": actions.value}
     if len(inputs) == 1 and not Path(inputs[0]).exists():
         from vlbm.suites import load_task
 
@@ -105,8 +116,14 @@ def compare(
             progress=progress,
         )
         logged, candidates = task.episodes, dict(task.policies)
-        # The truth is of the task's own discount, horizon and way of acting.
+        given = {"discount": discount, "horizon": horizon, "actions": actions and actions.value}
         request = {"discount": task.discount, "horizon": task.horizon, "actions": task.actions}
+        for name, value in given.items():
+            if value not in (None, request[name]):
+                raise InputError(
+                    f"--{name} {value}: the true returns of {task.name} are for {name} {request[name]}; "
+                    f"leave --{name} out, or compare on the data themselves: vlbm compare DATA POLICY..."
+                )
         request |= {"truth": task.truth, "task": task.label}
     else:
         from vlbm.policies import load_policies

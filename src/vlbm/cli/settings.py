@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from vlbm.cli.common import make_console
 
 
-def settings() -> None:
-    """List what --set can change, with the values of every preset."""
+def settings(
+    method: Annotated[str, typer.Argument(help="Whose settings; `vlbm methods` lists them.")] = "vlbm",
+) -> None:
+    """List what --set can change in a method, with the values of every preset."""
     from rich import box
     from rich.table import Table
 
-    from vlbm.estimators.worlds.presets import PRESETS
-    from vlbm.estimators.worlds.vlbm import VLBM
+    from vlbm.estimators.base import plain
+    from vlbm.estimators.registry import make_estimator, presets_of
 
-    presets = {name: asdict(VLBM(**changes)) for name, changes in PRESETS["vlbm"].items()}
+    values = {name: plain(asdict(make_estimator(method, name))) for name in presets_of(method)}
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("setting", style="bold")
-    for name in presets:
+    for name in values:
         table.add_column(name, justify="right")
-    for setting in presets["default"]:
-        values = [_written(values[setting]) for values in presets.values()]
-        differs = any(value != values[0] for value in values)
-        table.add_row(setting, *values, style=None if differs else "dim")
+    for setting in values["default"]:
+        row = [_written(preset[setting]) for preset in values.values()]
+        differs = any(value != row[0] for value in row)
+        table.add_row(setting, *row, style=None if differs or len(row) == 1 else "dim")
     make_console().print(table)
 
 
 def _written(value: Any) -> str:
     """A value as --set takes it."""
-    if isinstance(value, tuple):
+    if isinstance(value, list):
         return ",".join(map(str, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value).lower()

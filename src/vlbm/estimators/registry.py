@@ -61,12 +61,17 @@ METHODS: dict[str, Method] = {
 
 def make_estimator(method: str = "vlbm", preset: str = "default", settings: Sequence[str] = ()) -> Any:
     """A method by name with a preset's settings, changed by 'key=value' texts."""
-    chosen, settings_type = _method(method), settings_type_of(method)
-    presets = PRESETS.get(method, {"default": {}})
+    chosen, settings_type, presets = _method(method), settings_type_of(method), presets_of(method)
     if preset not in presets:
         raise InputError(f"method '{method}' has no preset '{preset}'; there are {', '.join(presets)}")
     changes = parse_settings(settings_type, settings)
     return settings_type(**{**presets[preset], **chosen.changes, **changes})
+
+
+def presets_of(method: str) -> dict[str, dict[str, Any]]:
+    """What every preset of a method changes, by name."""
+    _method(method)
+    return PRESETS.get(method, {"default": {}})
 
 
 def settings_type_of(method: str) -> type:

@@ -39,13 +39,7 @@ PAPER: dict[str, Any] = {
     "clip_margin": None,
 }
 # A first answer in minutes, and the best one in about an hour; on two cores, for 200,000 logged steps.
-QUICK: dict[str, Any] = {
-    "steps": 1200,
-    "learning_rate": 3e-3,
-    "validate_every": 200,
-    "models": 2,
-    "keep": None,
-}
+QUICK: dict[str, Any] = {"steps": 1200, "validate_every": 200, "models": 2, "keep": None}
 THOROUGH: dict[str, Any] = {"steps": 15_000, "validate_every": 1000, "models": 6, "keep": 4}
 VLBM: dict[str, dict[str, Any]] = {"default": {}, "quick": QUICK, "thorough": THOROUGH, "paper": PAPER}
 

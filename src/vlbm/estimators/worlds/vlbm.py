@@ -52,15 +52,15 @@ class VLBM(WorldSettings):
     window: int | None = 10  # steps; None trains on whole episodes
     at_start: float = 0.1  # share of windows that begin with an episode
     batch: int = 128
-    steps: int = 5000
-    learning_rate: float = 1e-3
+    steps: int = 4000
+    learning_rate: float = 3e-3
     warm_up: int = 100
     decay: Literal["cosine", "exponential"] = "cosine"
     decay_rate: float = 0.05
     clip: float | None = 200.0
     weight_decay: float = 0.0
     held_out: float = 0.1  # share of episodes kept for validation
-    validate_every: int = 500
+    validate_every: int = 400
     models: int = 4  # trained from different seeds; the estimates of those kept are averaged
     keep: int | None = 3  # those that validate best; none keeps all
     # The imagination
