@@ -1,20 +1,19 @@
 """How accurate methods are on tasks that their logs can answer: kin tasks and Pendulum, several seeds.
 
-    python scripts/accuracy.py run --label today --methods vlbm ff ar --seeds 0 1 2
-    python scripts/accuracy.py table --labels before today
+    python scripts/accuracy.py --label today --methods vlbm ff ar --seeds 0 1 2
 
 In a kin task the targets are snapshots of the training run that logged, so that most of what they do was
 seen: the suite's medium-expert logs of Hopper and Walker2d with the other snapshots of their run; for
 HalfCheetah two of the suite's targets log 100,000 steps each and the others are judged (its loggers run on
 nose or back, nobody else does). True returns of snapshots are simulated once, by mean actions, and kept in
-the user's cache. Rows that are there already are skipped, so a run that was stopped goes on.
+the user's cache. Rows that are there already are skipped, so a run that was stopped goes on; `make tables`
+writes them into the documents.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +33,14 @@ MEAN = "mean of the three"
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="fit and evaluate; a row for every task, method and seed")
-    run.add_argument("--label", required=True, help="what the rows are called in tables")
-    run.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
-    run.add_argument("--methods", nargs="+", default=WORLDS)
-    run.add_argument("--preset", default="default")
-    run.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", dest="settings")
-    run.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    run.add_argument("--output", type=Path, default=OUTPUT)
-    table = commands.add_parser("table", help="rank, regret and error: mean over seeds, and their spread")
-    table.add_argument("--labels", nargs="+", required=True)
-    table.add_argument("--input", type=Path, default=OUTPUT)
+    parser.add_argument("--label", required=True, help="what the rows are called in tables")
+    parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS)
+    parser.add_argument("--methods", nargs="+", default=WORLDS)
+    parser.add_argument("--preset", default="default")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", dest="settings")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--output", type=Path, default=OUTPUT)
     arguments = parser.parse_args()
-    if arguments.command == "table":
-        print(tabulate(read(arguments.input), arguments.labels))
-        return
     use_cores()
     done = {identify(row) for row in read(arguments.output)}
     for task in arguments.tasks:
@@ -164,33 +155,6 @@ def split_models(estimates: Any, fitted: Any) -> list[np.ndarray]:
     """Every policy's returns, one row for each model that imagined them."""
     models = len(getattr(fitted, "worlds", (fitted,)))
     return [np.reshape(row.returns, (models, -1)) for row in estimates]
-
-
-def tabulate(rows: list[dict[str, Any]], labels: Iterable[str]) -> str:
-    """Markdown: one row for every task, label and method, and for the mean of the world models."""
-    from vlbm.metrics import normalised_absolute_error, rank_correlation, regret
-
-    lines = [
-        "| task | | method | rank by seed | mean rank | regret | error, % of range | seconds |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for task in TASKS:
-        for label in labels:
-            chosen = [row for row in rows if (row["task"], row["label"]) == (task, label)]
-            for method, own in group_by_method(chosen).items():
-                ranks, regrets, errors = (
-                    np.array([metric(np.array(row["values"]), np.array(row["truth"])) for row in own])
-                    for metric in (rank_correlation, regret, normalised_absolute_error)
-                )
-                seconds = [sum(row["seconds"].values()) for row in own if row["seconds"]]
-                cells = [
-                    *(task, label, method, " ".join(f"{rank:.2f}" for rank in ranks)),
-                    *(f"{part.mean():.2f} ± {part.std():.2f}" for part in (ranks, regrets)),
-                    f"{100 * errors.mean():.0f} ± {100 * errors.std():.0f}",
-                    f"{np.mean(seconds):.0f}" if seconds else "",
-                ]
-                lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def group_by_method(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

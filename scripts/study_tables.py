@@ -1,113 +1,56 @@
-"""The tables of docs/study.md: how the default was chosen, and the paper's ablation."""
+"""The tables of docs/study.md: how right the world models are, what each setting does, how to imagine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tabulating import grouped, markdown, scores, seconds, spread
-from vlbm.metrics import absolute_error, rank_correlation, regret
-
-NAMES = {
-    "vlm": "VLM",
-    "vlm-rsa": "VLM+RSA",
-    "vlm-rsa-mse": "VLM+RSA(MSE)",
-    "vlm-rsa-ensemble": "VLM+RSA ensemble",
-    "vlbm": "VLBM",
-    "average": "VLBM, averaged over its seeds",
-}
+from accuracy import TASKS, group_by_method
+from tabulating import grouped, markdown
+from vlbm.metrics import normalised_absolute_error, rank_correlation, regret
 
 
-def averaged(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What `models=N` gives: the mean of the estimates of N models from different seeds."""
-    estimated = np.mean([row["values"] for row in rows], axis=0)
-    true = np.array(rows[0]["truth"])
-    return {
-        **rows[0],
-        "method": "average",
-        "models": len(rows),
-        "rank": rank_correlation(estimated, true),
-        "regret": regret(estimated, true),
-        "mae": absolute_error(estimated, true),
-        "validation": float(np.mean([row["validation"] for row in rows])),
-        "seconds": {"fit": sum(row["seconds"]["fit"] for row in rows)},
-    }
+def scores(rows: list[dict[str, Any]]) -> list[np.ndarray]:
+    """Rank correlation, regret and error as a share of the range, of every row."""
+    return [
+        np.array([metric(np.array(row["values"]), np.array(row["truth"])) for row in rows])
+        for metric in (rank_correlation, regret, normalised_absolute_error)
+    ]
 
 
-def default_table(rows: list[dict[str, Any]]) -> str:
-    heading = ["task", "seeds", "rank correlation", "regret@1 (of range)", "MAE", "true returns", "fit"]
-    return markdown(
-        heading,
-        [
-            [
-                task,
-                len(group),
-                *scores(group),
-                f"{min(group[0]['truth']):.0f} to {max(group[0]['truth']):.0f}",
-                seconds(group),
-            ]
-            for (task,), group in grouped(rows, "task").items()
-        ],
-    )
+def accuracy_table(rows: list[dict[str, Any]], labels: tuple[str, ...]) -> str:
+    """Every task, label and method, and the mean of the world models: means and deviations over seeds."""
+    lines = []
+    for task in TASKS:
+        for label in labels:
+            chosen = [row for row in rows if (row["task"], row["label"]) == (task, label)]
+            for method, own in group_by_method(chosen).items():
+                ranks, regrets, errors = scores(own)
+                seconds = [sum(row["seconds"].values()) for row in own if row["seconds"]]
+                lines.append(
+                    [
+                        *(task, label, method, " ".join(f"{rank:.2f}" for rank in ranks)),
+                        *(f"{part.mean():.2f} ± {part.std():.2f}" for part in (ranks, regrets)),
+                        f"{100 * errors.mean():.0f} ± {100 * errors.std():.0f}",
+                        f"{np.mean(seconds):.0f}" if seconds else "",
+                    ]
+                )
+    heading = ["task", "code", "method", "rank by seed", "rank", "regret@1", "error, % of range", "seconds"]
+    return markdown(heading, lines)
 
 
-def ablation_table(rows: list[dict[str, Any]]) -> str:
-    order = list(NAMES)
-    groups = sorted(
-        grouped(rows, "task", "method").items(), key=lambda item: (item[0][0], order.index(item[0][1]))
-    )
-    heading = ["task", "method", "seeds", "rank correlation", "regret@1", "MAE", "validation", "fit"]
-    return markdown(
-        heading,
-        [
-            [task, NAMES[method], len(group), *scores(group), spread(group, "validation", 3), seconds(group)]
-            for (task, method), group in groups
-        ],
-    )
-
-
-def held_back_table(rows: list[dict[str, Any]]) -> str:
-    return markdown(
-        ["task", "imagination", "seeds", "rank correlation", "regret@1", "MAE"],
-        [
-            [task, imagine or "default", len(group), *scores(group)]
-            for (task, imagine), group in grouped(rows, "task", "imagine").items()
-        ],
-    )
-
-
-def settings_table(rows: list[dict[str, Any]]) -> str:
-    tasks = list(dict.fromkeys(row["task"] for row in rows))
-    by_label = {
-        label: {row["task"]: f"{row['validation']:.4f}" for row in group}
-        for (label,), group in grouped(rows, "label").items()
-    }
-    return markdown(
-        ["change", *(f"{task}: validation" for task in tasks)],
-        [[label, *(found.get(task, "") for task in tasks)] for label, found in by_label.items()],
-    )
-
-
-def behaviour_table(rows: list[dict[str, Any]]) -> str:
-    def numbers(values: Sequence[float]) -> str:
-        return ", ".join(f"{value:.0f}" for value in values)
-
-    return markdown(
-        ["task", "sampling", "re-encoding", "imagined", "logged", "error"],
-        [
-            [
-                row["task"],
-                row["sampling"],
-                f"every {row['reencode_every']}",
-                numbers(row["imagined"]),
-                numbers(row["logged"]),
-                f"{row['error']:.0f}",
-            ]
-            for row in rows
-        ],
-    )
+def changes_table(rows: list[dict[str, Any]]) -> str:
+    """What a setting does to scores that need no truth, and to those that do."""
+    lines = []
+    for row in rows:
+        ranks, regrets, errors = scores([row])
+        validation = " ".join(f"{value:.3f}" for value in row["validation"])
+        loss = " ".join(f"{value:.0f}" for value in row.get("loss", []))
+        scored = f"{ranks[0]:.2f}", f"{regrets[0]:.2f}", f"{100 * errors[0]:.0f}"
+        lines.append([row["label"], row["task"], validation, loss, *scored])
+    heading = ["change", "task", "10-step error", "loss", "rank", "regret@1", "error, % of range"]
+    return markdown(heading, lines)
 
 
 def imagination_table(rows: list[dict[str, Any]]) -> str:

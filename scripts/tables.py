@@ -8,33 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from study_tables import (
-    ablation_table,
-    averaged,
-    behaviour_table,
-    default_table,
-    held_back_table,
-    imagination_table,
-    settings_table,
-)
+from study_tables import accuracy_table, changes_table, imagination_table
 from tabulating import ROOT, grouped, markdown, read, replace_block, scores
 from vlbm.metrics import absolute_error
 from vlbm.suites.gym import ENVIRONMENTS, read_facts, truth
 
 
 def main() -> None:
-    ablation = [row for row in read("ablation.jsonl") if not row["imagine"]]
-    averages = [
-        averaged(group)
-        for (_, method), group in grouped(ablation, "task", "method").items()
-        if method == "vlbm"
-    ]
-    replace_block(ROOT / "docs" / "study.md", "ablation", ablation_table(ablation + averages))
-    replace_block(ROOT / "docs" / "study.md", "settings", settings_table(read("settings.jsonl")))
-    replace_block(ROOT / "docs" / "study.md", "branches", settings_table(read("branches.jsonl")))
-    replace_block(ROOT / "docs" / "study.md", "behaviour", behaviour_table(read("behaviour.jsonl")))
-    replace_block(ROOT / "docs" / "study.md", "heldback", held_back_table(read("heldback.jsonl")))
-    replace_block(ROOT / "docs" / "study.md", "imagination", imagination_table(read("imagination.jsonl")))
+    study, accuracy = ROOT / "docs" / "study.md", read("accuracy.jsonl")
+    replace_block(study, "accuracy", accuracy_table(accuracy, ("before", "after")))
+    replace_block(study, "changes", changes_table(read("changes.jsonl")))
+    replace_block(ROOT / "README.md", "accuracy", accuracy_table(accuracy, ("after",)))
+    replace_block(study, "imagination", imagination_table(read("imagination.jsonl")))
     replace_block(ROOT / "docs" / "critics.md", "critics", critics_table(read("critics.jsonl")))
     replace_block(ROOT / "docs" / "ratios.md", "ratios", ratios_table(read("ratios.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "methods", methods_table(read("methods.jsonl")))
@@ -45,7 +30,6 @@ def main() -> None:
         for name in ("benchmarks", "benchmarks-avx2")
     )
     replace_block(ROOT / "docs" / "performance.md", "benchmarks", benchmarks_table(measured, elsewhere))
-    replace_block(ROOT / "README.md", "study", default_table(read("default.jsonl") + averages))
 
 
 def critics_table(rows: list[dict[str, Any]]) -> str:

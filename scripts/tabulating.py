@@ -36,10 +36,6 @@ def spread(rows: list[dict[str, Any]], name: str, digits: int) -> str:
     return f"{values.mean():.{digits}f}{error}"
 
 
-def seconds(rows: list[dict[str, Any]]) -> str:
-    return f"{np.mean([row['seconds']['fit'] for row in rows]):.0f} s"
-
-
 def scores(group: list[dict[str, Any]]) -> list[str]:
     return [spread(group, "rank", 2), spread(group, "regret", 2), spread(group, "mae", 0)]
 
