@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from vlbm.episodes import Episodes, concatenate, from_padded
+from vlbm.errors import InputError
 
 
 @pytest.fixture
@@ -200,3 +202,101 @@ def test_episodes_of_one_step_have_two_observations():
     assert one.time.tolist() == [0]
     assert one.returns(0.9).tolist() == [3.0]
     assert one.padded().observation.tolist() == [[[5.0], [6.0]]]
+
+
+# From what users hold
+
+STEPS = {
+    "observations": [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]],
+    "actions": [[0.5], [1.5], [2.5], [3.5]],
+    "rewards": [1.0, 2.0, 3.0, 4.0],
+    "terminations": [0, 1, 0, 0],
+    "truncations": [0, 0, 0, 1],
+    "next_observations": [[2.0, 3.0], [9.0, 9.0], [6.0, 7.0], [8.0, 9.0]],
+}
+FRAME = {
+    "stay": [7, 7, 8, 8],
+    "age": [0.0, 2.0, 4.0, 6.0],
+    "pulse": [1.0, 3.0, 5.0, 7.0],
+    "action": [0, 1, 2, 1],
+    "reward": [1.0, 2.0, 3.0, 4.0],
+    "terminated": [False, True, False, True],
+}
+
+
+def test_arrays_become_episodes_with_what_followed_their_last_steps():
+    made = Episodes.from_arrays(**STEPS)
+    np.testing.assert_array_equal(made.length, [2, 2])
+    np.testing.assert_array_equal(made.terminated, [True, False])
+    np.testing.assert_array_equal(made.observation[:, 0], [0, 2, 9, 4, 6, 8])
+    np.testing.assert_array_equal(made.reward, [1, 2, 3, 4])
+    assert made.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rewards": [1.0, np.nan, 3.0, 4.0]}, "'rewards' holds nan in row 1"),
+        ({"actions": [[1.0]]}, "'actions' has 1 rows"),
+        ({"terminations": [0, 2, 0, 0]}, "must be 0 or 1"),
+    ],
+)
+def test_arrays_are_checked_as_files_are(wrong, message):
+    with pytest.raises(InputError, match=message):
+        Episodes.from_arrays(**{**STEPS, **wrong})
+
+
+def frame_of(kind: str):
+    if kind == "pandas":
+        return pytest.importorskip("pandas").DataFrame(FRAME)
+    return pa.table(FRAME) if kind == "arrow" else FRAME
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow", "mapping"])
+def test_a_frame_becomes_episodes_by_the_names_of_its_columns(kind):
+    made = Episodes.from_dataframe(frame_of(kind), observation=["age", "pulse"], episode="stay", choices=4)
+    assert (made.count, made.steps, made.choices) == (2, 4, 4)
+    np.testing.assert_array_equal(made.initial_observations(), [[0, 1], [4, 5]])
+    np.testing.assert_array_equal(made.action, [0, 1, 2, 1])
+
+
+def test_a_frame_that_cannot_be_read_is_refused_by_what_is_wrong_with_it():
+    with pytest.raises(InputError, match="no column looks like the observation"):
+        Episodes.from_dataframe(FRAME)
+    with pytest.raises(InputError, match="there is no option 'observatoin'"):
+        Episodes.from_dataframe(FRAME, observatoin="age")
+    with pytest.raises(InputError, match="a float cannot be read as a table"):
+        Episodes.from_dataframe(3.0)
+
+
+def test_a_minari_data_set_may_be_given_itself_or_by_its_folder(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    from gymnasium.spaces import Box, Discrete
+
+    buffer = minari.data_collector.EpisodeBuffer(
+        id=0,
+        observations=np.arange(6, dtype=np.float32).reshape(3, 2),
+        actions=np.array([1, 0]),
+        rewards=[1.0, 2.0],
+        terminations=[False, True],
+        truncations=[False, False],
+    )
+    dataset = minari.create_dataset_from_buffers(
+        "test/kept-v0", [buffer], observation_space=Box(-9, 9, (2,), np.float32), action_space=Discrete(2)
+    )
+    for given in (dataset, "test/kept-v0", tmp_path / "test" / "kept-v0"):
+        made = Episodes.from_minari(given)
+        assert (made.count, made.steps, made.choices) == (1, 2, 2)
+        np.testing.assert_array_equal(made.observation, np.arange(6).reshape(3, 2))
+
+
+def test_its_text_tells_sizes_and_no_numbers(episodes):
+    assert repr(episodes) == (
+        "Episodes(3 episodes, 6 steps, observations of 1 numbers, actions of 2 numbers, 2 terminated)"
+    )
+    assert "4 discrete actions" in repr(single())
+
+
+def test_gamma_is_another_name_for_the_discount(episodes):
+    np.testing.assert_array_equal(episodes.returns(gamma=0.5), episodes.returns(0.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -141,6 +142,36 @@ def test_estimates_are_a_sequence_in_the_order_given(estimates):
     assert estimates[1].policy == "high"
     assert [row.policy for row in estimates[1:]] == ["high", "middle"]
     np.testing.assert_array_equal(estimates.values, [1.5, 6.0, 3.5])
+
+
+def test_an_estimate_is_found_by_the_name_of_its_policy(estimates):
+    assert estimates["middle"] is estimates[2]
+    with pytest.raises(KeyError, match="no policy 'nobody'; there are low, high, middle"):
+        estimates["nobody"]
+
+
+def test_texts_tell_the_best_and_what_speaks_against_it(estimates):
+    assert repr(estimates) == (f"Estimates(vlbm, 3 policies, discount 0.99, best {estimates['high']!r})")
+    assert repr(estimates["high"]).startswith("Estimate('high', 6 ± 1, [")
+    assert "warning: high: unlike the data" in str(estimates)
+    assert "warning: short logs" in str(estimates)
+
+
+def test_notebooks_show_a_table_in_which_names_do_no_harm(estimates):
+    odd = replace(estimates, rows=(replace(estimates[0], policy="<b>low</b>"), *estimates[1:]))
+    shown = odd._repr_html_()
+    assert "&lt;b&gt;low&lt;/b&gt;" in shown
+    assert "<b>low" not in shown
+    assert shown.index("high") < shown.index("middle")
+    assert "warning: short logs" in shown
+
+
+def test_a_frame_has_a_row_for_each_policy_best_first(estimates):
+    pytest.importorskip("pandas")
+    frame = estimates.to_dataframe()
+    assert list(frame.index) == ["high", "middle", "low"]
+    assert frame.loc["middle", "value"] == 3.5
+    assert frame.loc["high", "warnings"] == "unlike the data"
 
 
 def test_ranking_puts_the_best_first(estimates):

@@ -214,11 +214,12 @@ def alone(
 
 def compare(
     episodes: Episodes,
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Any],
     estimators: Mapping[str, Estimator],
     *,
     seeds: Sequence[int] = (0,),
     discount: float = 0.995,
+    gamma: float | None = None,
     horizon: int | None = None,
     actions: Literal["mean", "sample"] = "mean",
     confidence: float = CONFIDENCE,
@@ -231,7 +232,7 @@ def compare(
     examiner: Examiner | None = None,
     command: str | None = None,
 ) -> Comparison:
-    """Fit and evaluate every estimator with every seed.
+    """Fit and evaluate every estimator with every seed; `gamma` is another name for the discount.
 
     A method that cannot be used on these data or policies, or whose training diverges, is left out and
     the reason kept; if all are, the first reason is raised. `finished` is called after every method.
@@ -242,6 +243,7 @@ def compare(
     """
     if not estimators:
         raise InputError("no methods were given")
+    discount = discount if gamma is None else gamma
     done: dict[str, tuple[Estimates, ...]] = {}
     failures: dict[str, str] = {}
     evidence: dict[str, Evidence] = {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -39,6 +40,73 @@ class Episodes:
     log_prob: Float[np.ndarray, " steps"] | None = None
     choices: int | None = None  # how many discrete actions there are; None when actions are vectors
     notes: tuple[str, ...] = field(default=())  # what a reader had to assume
+
+    @classmethod
+    def from_arrays(
+        cls,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        terminations: Any,
+        truncations: Any = None,
+        *,
+        next_observations: Any = None,
+        log_probs: Any = None,
+        choices: int | None = None,
+    ) -> Episodes:
+        """Episodes from one row for each logged step, laid end to end and checked as files are.
+
+        `terminations` is True at a step after which the system ended the episode, `truncations` where
+        something else cut it off (a time limit, the end of recording). Actions are vectors, or whole
+        numbers for discrete ones, of which there are `choices` (by default the largest id plus one).
+        Without `next_observations` the outcome of an episode's last step is unknown, and `notes` say what
+        that means.
+        """
+        from vlbm.sources.transitions import assemble
+
+        given = {
+            "observations": observations,
+            "actions": actions,
+            "rewards": rewards,
+            "terminals": terminations,
+            "timeouts": truncations,
+            "next_observations": next_observations,
+            "log_probs": log_probs,
+        }
+        fields = {name: np.asarray(values) for name, values in given.items() if values is not None}
+        return assemble("arrays", fields, choices=choices)
+
+    @classmethod
+    def from_dataframe(cls, frame: Any, *, choices: int | None = None, **columns: Any) -> Episodes:
+        """Episodes from a pandas or polars DataFrame (or an Arrow table) with one row for each logged step.
+
+        Columns are found by their usual names (observation, action, reward, episode, step, terminated,
+        truncated, log_prob, next_observation, and the like); others are named:
+        `from_dataframe(frame, observation=["age", "pulse"], episode="stay")`.
+        """
+        from vlbm.sources import make_columns
+        from vlbm.sources.table import load_frame
+
+        return load_frame(frame, make_columns("DataFrame", columns), choices=choices)
+
+    @classmethod
+    def from_minari(cls, dataset: Any, *, choices: int | None = None, download: bool = False) -> Episodes:
+        """Episodes of a Minari data set: the object itself, its folder, or its id."""
+        from vlbm.sources import minari
+
+        if isinstance(dataset, str | os.PathLike):
+            return minari.load(dataset, choices=choices, download=download)
+        return minari.read(getattr(dataset, "id", "Minari data set"), dataset, choices)
+
+    def __repr__(self) -> str:
+        kind = (
+            f"{self.choices} discrete actions" if self.discrete else f"actions of {self.action_size} numbers"
+        )
+        ended = int(self.terminated.sum())
+        return (
+            f"Episodes({self.count} episodes, {self.steps:,} steps, observations of {self.observation_size} "
+            f"numbers, {kind}, {ended} terminated)"
+        )
 
     @property
     def count(self) -> int:
@@ -93,8 +161,11 @@ class Episodes:
     def initial_observations(self) -> Float[np.ndarray, "episodes obs"]:
         return self.observation[self.first_observation]
 
-    def returns(self, discount: float = 1.0, *, horizon: int | None = None) -> Float[np.ndarray, " episodes"]:
-        """Discounted sum of each episode's rewards up to the horizon, in double precision."""
+    def returns(
+        self, discount: float = 1.0, *, gamma: float | None = None, horizon: int | None = None
+    ) -> Float[np.ndarray, " episodes"]:
+        """Discounted sum of each episode's rewards up to the horizon; `gamma` also names the discount."""
+        discount = discount if gamma is None else gamma
         returns = np.empty(self.count)
         first_step, end = self.first_step, np.cumsum(self.length)
         begin = 0

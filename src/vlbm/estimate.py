@@ -12,6 +12,7 @@ from typing import Any, overload
 import numpy as np
 from jaxtyping import Float
 
+from vlbm.errors import require
 from vlbm.storage import load_tree, read_information, save_tree, write_text
 from vlbm.version import VERSION
 
@@ -33,6 +34,12 @@ class Estimate:
     length: float  # mean length of the episodes
     warnings: tuple[str, ...] = ()
     details: Mapping[str, float] = field(default_factory=dict)  # what the method knows beyond this
+
+    def __repr__(self) -> str:
+        return (
+            f"Estimate({self.policy!r}, {self.value:.5g} ± {self.standard_error:.3g}, "
+            f"[{self.lower:.5g}, {self.upper:.5g}])"
+        )
 
     def quantile(self, probability: float) -> float:
         return float(np.quantile(self.returns, probability))
@@ -113,11 +120,17 @@ class Estimates(Sequence[Estimate]):
     confidence: float = CONFIDENCE  # of the intervals
 
     @overload
-    def __getitem__(self, index: int) -> Estimate: ...
+    def __getitem__(self, index: int | str) -> Estimate: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[Estimate, ...]: ...
     def __getitem__(self, index):
-        return self.rows[index]
+        """By place, or by the name of the policy."""
+        if not isinstance(index, str):
+            return self.rows[index]
+        names = [row.policy for row in self.rows]
+        if index not in names:
+            raise KeyError(f"there is no policy '{index}'; there are {', '.join(names)}")
+        return self.rows[names.index(index)]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -167,6 +180,20 @@ class Estimates(Sequence[Estimate]):
             ],
         }
 
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with one row for each policy, best first."""
+        pandas = require("pandas", extra="pandas", purpose="A DataFrame of estimates")
+        columns = ("value", "standard_error", "lower", "upper", "length")
+        rows = [
+            {
+                "policy": row.policy,
+                **{name: getattr(row, name) for name in columns},
+                "warnings": "; ".join(row.warnings),
+            }
+            for row in self.ranked()
+        ]
+        return pandas.DataFrame(rows).set_index("policy")
+
     def save_json(self, path: str | Path) -> None:
         write_text(Path(path), json.dumps(self.to_json(), indent=2) + "\n")
 
@@ -210,6 +237,16 @@ class Estimates(Sequence[Estimate]):
         from vlbm.report.tables import as_text
 
         return as_text(self)
+
+    def __repr__(self) -> str:
+        best = max(self.rows, key=lambda row: row.value)
+        return f"Estimates({self.method}, {len(self)} policies, discount {self.discount:g}, best {best!r})"
+
+    def _repr_html_(self) -> str:
+        """How notebooks show it."""
+        from vlbm.report.tables import as_html
+
+        return as_html(self)
 
 
 def pooled(found: Sequence[Estimates]) -> Estimates:

@@ -52,8 +52,9 @@ class Inspection:
     warnings: tuple[str, ...]
 
 
-def inspect(episodes: Episodes, *, discount: float = DISCOUNT) -> Inspection:
-    """Look at every episode once; fast enough for millions of steps."""
+def inspect(episodes: Episodes, *, discount: float = DISCOUNT, gamma: float | None = None) -> Inspection:
+    """Look at every episode once; fast enough for millions of steps. `gamma` also names the discount."""
+    discount = discount if gamma is None else gamma
     undiscounted, discounted = episodes.returns(), episodes.returns(discount)
     counts: tuple[int, ...] = ()
     ranges: tuple[tuple[float, float], ...] = ()

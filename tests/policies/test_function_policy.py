@@ -97,3 +97,41 @@ def test_an_object_without_sizes_is_completed(observation):
 def test_a_policy_stays_itself(make_policy):
     policy = make_policy()
     assert as_policy(policy) is policy
+
+
+def test_objects_from_outside_need_no_key_to_draw_by(observation):
+    class Own:
+        observation_size = None
+        action_size = None
+
+        def mean(self, observation):
+            return observation[:, :1]
+
+        def sample(self, observation):
+            return observation[:, 1:2]
+
+    policy = as_policy(Own())
+    np.testing.assert_array_equal(policy.mean(observation), observation[:, :1])
+    np.testing.assert_array_equal(policy.sample(observation, key=jax.random.key(0)), observation[:, 1:2])
+
+
+def test_an_object_that_predicts_is_a_policy(observation):
+    class Learnt:
+        def predict(self, observation, state=None, deterministic=False):
+            return (observation[:, :1] if deterministic else observation[:, 1:2]), state
+
+    class Plain:
+        def predict(self, rows):
+            return rows[:, :1]
+
+    policy = as_policy(Learnt())
+    np.testing.assert_array_equal(policy.mean(observation), observation[:, :1])
+    np.testing.assert_array_equal(policy.sample(observation, key=jax.random.key(0)), observation[:, 1:2])
+    np.testing.assert_array_equal(as_policy(Plain()).mean(observation), observation[:, :1])
+
+
+def test_what_cannot_act_is_refused_by_name():
+    with pytest.raises(InputError, match="policy 'best' is a int; a policy is a function, or has mean"):
+        as_policy(3, name="policy 'best'")
+    with pytest.raises(InputError, match="give an instance"):
+        as_policy(dict, name="policy")

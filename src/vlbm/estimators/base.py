@@ -16,6 +16,7 @@ from vlbm.estimate import CONFIDENCE, Estimate, Estimates
 from vlbm.estimators.memory import Memory, forgetful
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
+from vlbm.policies.function import as_policy
 from vlbm.policies.stacked import Actions
 from vlbm.progress import Progress, silent
 from vlbm.worlds.rollout import Termination
@@ -77,9 +78,10 @@ class Evaluator(ABC):
 
     def evaluate(
         self,
-        policies: Mapping[str, Policy] | Policy,
+        policies: Mapping[str, Any] | Any,
         *,
         discount: float = 0.995,
+        gamma: float | None = None,
         horizon: int | None = None,
         episodes: int = 50,
         actions: Actions = "mean",
@@ -91,12 +93,16 @@ class Evaluator(ABC):
     ) -> Estimates:
         """The value of every policy, with an interval that shall hold it with probability `confidence`.
 
+        A policy is one of `vlbm.policies`, a function from observations to actions, or an object with `mean`,
+        `sample` or `predict`. `gamma` is another name for the discount.
         `episodes`, `actions` and `termination` say how policies act in an imagined world, and `witness`
         is shown what they did there; evaluators that imagine none take them too and leave them unused,
         so that all are called alike.
         """
+        discount = discount if gamma is None else gamma
         check_request(discount=discount, horizon=horizon, episodes=episodes, confidence=confidence)
-        named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
+        given = policies if isinstance(policies, Mapping) else {"policy": policies}
+        named = {name: as_policy(policy, name=f"policy '{name}'") for name, policy in given.items()}
         if not named:
             raise InputError("no policies were given")
         space = self.space

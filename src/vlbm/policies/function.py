@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -14,13 +15,14 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray, Shaped
 
 from vlbm.errors import InputError
-from vlbm.policies.base import HostPolicy, Policy
+from vlbm.policies.base import HostPolicy, Policy, TracedPolicy
 
 SPECIFICATION = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*(\.[^\W\d]\w*)*)")
 
 
 class FunctionPolicy(HostPolicy):
-    """A function `act(observations[batch, obs]) -> actions`; a random one also has `draw(..., key=)`."""
+    """A function `act(observations[batch, obs]) -> actions`; a random one also has `draw`, which may take a
+    JAX `key` to draw by."""
 
     def __init__(
         self,
@@ -33,6 +35,7 @@ class FunctionPolicy(HostPolicy):
     ):
         self._act = act
         self._draw = draw
+        self._keyed = draw is not None and _takes(draw, "key")
         self.observation_size = observation_size
         self.action_size = action_size
         self.discrete = discrete
@@ -45,28 +48,59 @@ class FunctionPolicy(HostPolicy):
     ) -> Shaped[np.ndarray, " batch *act"]:
         if self._draw is None:
             return self.mean(observation)
-        return self._draw(np.asarray(observation), key=key)
+        return self._draw(np.asarray(observation), **({"key": key} if self._keyed else {}))
 
 
 def as_policy(candidate: Any, *, name: str = "policy") -> Policy:
-    """A policy from a policy, from an object with `mean` and `sample`, or from a function."""
+    """A policy from a policy, an object with `mean`, `sample` or `predict`, or a function."""
     if isinstance(candidate, type):
         raise InputError(f"{name} is the class {candidate.__name__}; give an instance of it, or a function")
-    if isinstance(candidate, Policy):
+    if isinstance(candidate, TracedPolicy | HostPolicy):
         return candidate
-    if callable(getattr(candidate, "mean", None)) and callable(getattr(candidate, "sample", None)):
-        sizes = {
-            size: getattr(candidate, size, None) for size in ("observation_size", "action_size", "discrete")
-        }
-        policy = FunctionPolicy(candidate.mean, draw=candidate.sample, **sizes)
-        if callable(getattr(candidate, "log_prob", None)):
-            policy.log_prob = candidate.log_prob  # type: ignore[attr-defined]
-        return policy
-    if callable(candidate):
-        return FunctionPolicy(candidate)
-    raise InputError(
-        f"{name} is a {type(candidate).__name__}; a policy is a function, or has mean and sample"
+    mean, sample, predict = (_method(candidate, method) for method in ("mean", "sample", "predict"))
+    if isinstance(candidate, Policy) and sample is not None and _takes(sample, "key"):
+        return candidate
+    if predict is not None and mean is None:
+        mean, sample = (_predicting(predict, deterministic) for deterministic in (True, False))
+    if mean is None and sample is None:
+        if callable(candidate):
+            return FunctionPolicy(candidate)
+        raise InputError(
+            f"{name} is a {type(candidate).__name__}; a policy is a function, or has mean, sample or predict"
+        )
+    act = mean or (lambda observation: sample(observation))  # type: ignore[misc]
+    sizes = {size: getattr(candidate, size, None) for size in ("observation_size", "action_size", "discrete")}
+    policy = FunctionPolicy(act, draw=sample, **sizes)
+    if _method(candidate, "log_prob") is not None:
+        policy.log_prob = candidate.log_prob  # type: ignore[attr-defined]
+    return policy
+
+
+def _method(candidate: Any, name: str) -> Callable[..., Any] | None:
+    found = getattr(candidate, name, None)
+    return found if callable(found) else None
+
+
+def _takes(function: Callable[..., Any], parameter: str) -> bool:
+    """Whether a function takes an argument of that name; those that cannot tell are believed to."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return True
+    return parameter in parameters or any(
+        found.kind is inspect.Parameter.VAR_KEYWORD for found in parameters.values()
     )
+
+
+def _predicting(predict: Callable[..., Any], deterministic: bool) -> Callable[[Any], Any]:
+    """`predict` as others have it, or as Stable-Baselines3, which answers with a state beside the action."""
+    options = {"deterministic": deterministic} if _takes(predict, "deterministic") else {}
+
+    def act(observation: Any) -> Any:
+        answer = predict(observation, **options)
+        return answer[0] if isinstance(answer, tuple) else answer
+
+    return act
 
 
 def load_function(specification: str) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -77,24 +78,44 @@ def estimates_table(
     return table
 
 
+def caption(estimates: Estimates) -> str:
+    """How the estimates were made, in a line."""
+    made = f"{estimates.method}, discount {estimates.discount:g}, seed {estimates.seed}"
+    seconds = estimates.seconds
+    if not seconds:
+        return made
+    return f"{made}; fitted in {seconds['fit']:.0f} s, evaluated in {seconds['evaluate']:.0f} s"
+
+
 def print_estimates(estimates: Estimates, console: Console, truth: Mapping[str, float] | None = None) -> None:
     console.print(estimates_table(estimates, truth, console.width))
-    caption = f"{estimates.method}, discount {estimates.discount:g}, seed {estimates.seed}"
-    if estimates.seconds:
-        seconds = estimates.seconds
-        caption += f"; fitted in {seconds['fit']:.0f} s, evaluated in {seconds['evaluate']:.0f} s"
-    console.print(caption, style="dim", highlight=False)
+    console.print(caption(estimates), style="dim", highlight=False)
     for warning in estimates.all_warnings:
         console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
 
 
 def as_text(estimates: Estimates) -> str:
-    """The table as plain text, for print()."""
+    """What the command line prints, as plain text, for print()."""
     from rich.console import Console
 
     buffer = io.StringIO()
-    Console(file=buffer, width=120, color_system=None).print(estimates_table(estimates))
+    print_estimates(estimates, Console(file=buffer, width=120, color_system=None))
     return buffer.getvalue().rstrip()
+
+
+def as_html(estimates: Estimates) -> str:
+    """The same for notebooks."""
+    ranked = estimates.ranked()
+    digits = decimals([bound for row in ranked for bound in (row.lower, row.upper)])
+    heading = "".join(f"<th>{name}</th>" for name in ("", "policy", "value", "se", "lower", "upper"))
+    lines = []
+    for place, row in enumerate(ranked, start=1):
+        numbers = (row.value, row.standard_error, row.lower, row.upper)
+        cells = (str(place), html.escape(row.policy), *(written(number, digits) for number in numbers))
+        lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    notes = [caption(estimates), *(f"warning: {text}" for text in estimates.all_warnings)]
+    below = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    return f"<table><thead><tr>{heading}</tr></thead><tbody>{''.join(lines)}</tbody></table>{below}"
 
 
 def _picture(lower: float, value: float, upper: float, true: float | None, low: float, high: float):

@@ -74,11 +74,7 @@ def _checked_kind(path: PathLike, choices: int | None, columns: dict[str, Any]) 
     kind = _kind(path)
     if kind is None:
         raise InputError(_why_not(path))
-    unknown = sorted(columns.keys() - {field.name for field in fields(Columns)})
-    if unknown:
-        raise InputError(
-            f"{path}: there is no option '{unknown[0]}'; options are choices, download and those of Columns"
-        )
+    make_columns(path, columns)
     if columns and kind != "table":
         raise InputError(
             f"{path}: {next(iter(columns))}= names columns of a table, but this is no table; leave it out"
@@ -88,6 +84,16 @@ def _checked_kind(path: PathLike, choices: int | None, columns: dict[str, Any]) 
             f"{path}: choices={choices} leaves no action; give how many discrete actions there are"
         )
     return kind
+
+
+def make_columns(path: PathLike, columns: dict[str, Any]) -> Columns:
+    """Columns by role, if these are roles."""
+    unknown = sorted(columns.keys() - {field.name for field in fields(Columns)})
+    if unknown:
+        raise InputError(
+            f"{path}: there is no option '{unknown[0]}'; options are choices, download and those of Columns"
+        )
+    return Columns(**columns)
 
 
 def is_data(path: PathLike) -> bool:

@@ -39,7 +39,7 @@ def load(path: check.Path, *, choices: int | None = None, download: bool = False
         )
     with check.reading(path, "a Minari data set"):
         dataset = minari.MinariDataset(directory)
-    return _read(path, dataset, choices)
+    return read(path, dataset, choices)
 
 
 def data_directory(path: check.Path) -> Path | None:
@@ -56,7 +56,8 @@ def local(name: str) -> Path | None:
     return data_directory(place) if name and place.is_dir() else None
 
 
-def _read(path: check.Path, dataset: Any, choices: int | None) -> Episodes:
+def read(path: check.Path, dataset: Any, choices: int | None = None) -> Episodes:
+    """Episodes of a data set that Minari has opened; `path` is what messages call it."""
     from gymnasium import spaces
 
     space = dataset.action_space

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -55,9 +55,37 @@ def load(path: check.Path, columns: Columns | None = None, *, choices: int | Non
     doubled = next((name for name in wanted if present.count(name) > 1), None)
     if doubled is not None:
         raise InputError(f"{path}: has two columns named '{doubled}'; give every column a name of its own")
-    table = parquet or _read_csv(path, wanted)
-    check.not_empty(path, table.num_rows)
+    return _assemble(path, parquet or _read_csv(path, wanted), found, choices)
 
+
+def load_frame(frame: Any, columns: Columns | None = None, *, choices: int | None = None) -> Episodes:
+    """Episodes of a pandas or polars DataFrame, an Arrow table, or a mapping from names to columns."""
+    table, name = _as_table(frame), "DataFrame"
+    doubled = next((column for column in table.column_names if table.column_names.count(column) > 1), None)
+    if doubled is not None:
+        raise InputError(f"{name}: has two columns named '{doubled}'; give every column a name of its own")
+    return _assemble(name, table, (columns or Columns()).find(name, table.column_names), choices)
+
+
+def _as_table(frame: Any) -> pa.Table:
+    """An Arrow table of what users hold; nothing is imported for it."""
+    try:
+        if isinstance(frame, pa.Table):
+            return frame
+        if hasattr(frame, "to_arrow"):  # polars
+            return frame.to_arrow()
+        if isinstance(frame, Mapping):
+            return pa.table({name: list(values) for name, values in frame.items()})
+        return pa.Table.from_pandas(frame.rename(columns=str), preserve_index=False)
+    except (AttributeError, TypeError, pa.ArrowException) as error:
+        raise InputError(
+            f"DataFrame: a {type(frame).__name__} cannot be read as a table ({error}); give a pandas or "
+            "polars DataFrame, an Arrow table, or a mapping from names to columns"
+        ) from error
+
+
+def _assemble(path: check.Path, table: Table, found: dict[str, Found], choices: int | None) -> Episodes:
+    check.not_empty(path, table.num_rows)
     fields: dict[str, np.ndarray] = {
         "observations": _vectors(path, table, found["observation"]),
         "rewards": _numbers(path, table, found["reward"].names[0]),
