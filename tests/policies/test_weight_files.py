@@ -115,3 +115,12 @@ def test_only_perceptrons_are_saved_and_only_in_known_formats(make_policy, tmp_p
         save_policy(FunctionPolicy(lambda rows: rows), tmp_path / "policy.npz")
     with pytest.raises(InputError, match=r"saved as .safetensors or .npz"):
         save_policy(make_policy(), tmp_path / "policy.pkl")
+
+
+def test_texts_and_single_numbers_beside_the_weights_are_left_aside_with_a_note(make_policy, tmp_path):
+    policy = make_policy()
+    remarks = {"task": np.array("hopper"), "mean_return": np.float32(3.0)}
+    path = write(tmp_path / "policy.npz", {**policy_to_tensors(policy), **remarks})
+    with pytest.warns(UserWarning, match="mean_return, task are no weights and were left aside"):
+        again = load_policy(path)
+    np.testing.assert_array_equal(again.head.weight, policy.head.weight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -50,6 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command; what the user can mend is one line on standard error and exit code 2."""
     given = sys.argv[1:] if arguments is None else arguments
     typed.set(tuple(given))
+    warnings.showwarning = _note  # type: ignore[assignment]
     try:
         if "jax" not in sys.modules:  # called from a program that uses JAX, its devices are its own
             use_cores()
@@ -58,6 +60,11 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), 2)
     except TrainingDivergedError as error:
         _fail(str(error), 3)
+
+
+def _note(message: Warning | str, *_: object) -> None:
+    """A warning of Python's, without the line of code that raised it."""
+    typer.secho(f"note: {message}", fg=typer.colors.YELLOW, err=True)
 
 
 def _fail(message: str, code: int) -> None:

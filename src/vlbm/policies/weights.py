@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -62,6 +63,10 @@ def policy_from_tensors(tensors: Mapping[str, Any], *, source: str) -> MLPPolicy
     settings = {
         name: _setting(unread, name, head.bias.shape[0], source) for name in SETTINGS if name in unread
     }
+    remarks = sorted(name for name, value in unread.items() if np.ndim(value) == 0)
+    if remarks:
+        warnings.warn(f"{source}: {', '.join(remarks)} are no weights and were left aside", stacklevel=2)
+    unread = {name: value for name, value in unread.items() if name not in remarks}
     if unread:
         # An array we do not know could be one that changes the actions, such as a normalisation.
         raise InputError(f"{source}: '{min(unread)}' is not part of the layout of policy weights")
