@@ -20,7 +20,7 @@ from telling import cores, say, tell
 from timing import fastest
 
 from vlbm.episodes import Episodes
-from vlbm.estimators.importance.sampling import ImportanceEvaluator, ImportanceSampling, Kind
+from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, Kind
 from vlbm.policies.mlp import MLPPolicy
 
 DISCOUNT = 0.995

@@ -12,7 +12,7 @@ import numpy as np
 
 import vlbm
 from vlbm.episodes import Episodes
-from vlbm.estimators.importance.likelihood import log_probs
+from vlbm.estimators.likelihood import log_probs
 from vlbm.policies.base import Policy
 from vlbm.progress import TerminalProgress
 from vlbm.suites import gym

@@ -17,9 +17,23 @@ if TYPE_CHECKING:
     from vlbm.errors import InputError as InputError
     from vlbm.estimate import Estimate as Estimate
     from vlbm.estimate import Estimates as Estimates
+    from vlbm.estimators.behaviour_cloning import BehaviourCloning as BehaviourCloning
+    from vlbm.estimators.critics.doubly_robust import DoublyRobust as DoublyRobust
+    from vlbm.estimators.critics.doubly_robust import WeightedDoublyRobust as WeightedDoublyRobust
+    from vlbm.estimators.critics.fqe import FQE as FQE
+    from vlbm.estimators.importance import IS as IS
+    from vlbm.estimators.importance import PDIS as PDIS
+    from vlbm.estimators.importance import WIS as WIS
+    from vlbm.estimators.importance import WPDIS as WPDIS
+    from vlbm.estimators.ratios.dice import DICE as DICE
+    from vlbm.estimators.ratios.dice import DualDICE as DualDICE
+    from vlbm.estimators.ratios.dice import GenDICE as GenDICE
+    from vlbm.estimators.ratios.vpm import VPM as VPM
     from vlbm.estimators.registry import load_model as load_model
     from vlbm.estimators.registry import make_estimator as make_estimator
     from vlbm.estimators.registry import parse_settings as parse_settings
+    from vlbm.estimators.worlds.ar import AutoRegressive as AutoRegressive
+    from vlbm.estimators.worlds.ff import FeedForward as FeedForward
     from vlbm.estimators.worlds.vlbm import VLBM as VLBM
     from vlbm.inspection import inspect as inspect
     from vlbm.policies import Policy as Policy
@@ -31,6 +45,20 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Looked up on first use, so that `vlbm --help` does not wait for JAX.
 _HOME = {
+    "AutoRegressive": "vlbm.estimators.worlds.ar",
+    "BehaviourCloning": "vlbm.estimators.behaviour_cloning",
+    "DICE": "vlbm.estimators.ratios.dice",
+    "DoublyRobust": "vlbm.estimators.critics.doubly_robust",
+    "DualDICE": "vlbm.estimators.ratios.dice",
+    "FeedForward": "vlbm.estimators.worlds.ff",
+    "FQE": "vlbm.estimators.critics.fqe",
+    "GenDICE": "vlbm.estimators.ratios.dice",
+    "IS": "vlbm.estimators.importance",
+    "PDIS": "vlbm.estimators.importance",
+    "VPM": "vlbm.estimators.ratios.vpm",
+    "WeightedDoublyRobust": "vlbm.estimators.critics.doubly_robust",
+    "WIS": "vlbm.estimators.importance",
+    "WPDIS": "vlbm.estimators.importance",
     "VLBM": "vlbm.estimators.worlds.vlbm",
     "Comparison": "vlbm.comparison",
     "Episodes": "vlbm.episodes",

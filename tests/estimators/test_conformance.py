@@ -16,7 +16,7 @@ from vlbm.errors import InputError
 from vlbm.estimators.base import Estimator, Evaluator
 from vlbm.estimators.critics.doubly_robust import DoublyRobust
 from vlbm.estimators.critics.fqe import FQE
-from vlbm.estimators.importance.sampling import ImportanceSampling
+from vlbm.estimators.importance import ImportanceSampling
 from vlbm.estimators.registry import make_estimator
 from vlbm.estimators.worlds.ar import AutoRegressive
 from vlbm.estimators.worlds.ff import FeedForward

@@ -18,54 +18,45 @@ from vlbm.estimators.worlds.presets import PRESETS
 
 
 class Method(NamedTuple):
-    """Where a method's settings live, and what its name changes in them."""
+    """Where a method's settings live."""
 
     home: str  # module:class, imported when the method is asked for
-    changes: dict[str, Any]
     about: str
 
 
 _WORLD = "vlbm.estimators.worlds.vlbm:VLBM"
-_IMPORTANCE = "vlbm.estimators.importance.sampling:ImportanceSampling"
-_DOUBLY_ROBUST = "vlbm.estimators.critics.doubly_robust:DoublyRobust"
-_DICE = "vlbm.estimators.ratios.dice:DICE"
-_DUALDICE = {
-    "method": "dualdice",
-    "reward": False,
-    "positive": False,
-    "normalised": False,
-    "self_normalised": False,
-}
-_GENDICE = {"method": "gendice", "primal_regulariser": 1.0, "dual_regulariser": 0.0, "reward": False}
+_IMPORTANCE = "vlbm.estimators.importance"
+_DOUBLY_ROBUST = "vlbm.estimators.critics.doubly_robust"
+_DICE = "vlbm.estimators.ratios.dice"
 METHODS: dict[str, Method] = {
-    "vlbm": Method(_WORLD, {}, "variational latent branching model"),
-    "vlm": Method(_WORLD, {}, "its ablation: one branch, the bound alone"),
-    "vlm-rsa": Method(_WORLD, {}, "one branch, aligned recurrent states"),
-    "vlm-rsa-mse": Method(_WORLD, {}, "one branch, aligned by squared error"),
-    "vlm-rsa-ensemble": Method(_WORLD, {}, "whole models instead of branches"),
-    "ff": Method("vlbm.estimators.worlds.ff:FeedForward", {}, "ensemble of feed-forward Gaussian models"),
-    "ar": Method("vlbm.estimators.worlds.ar:AutoRegressive", {}, "ensemble of auto-regressive models"),
-    "fqe": Method("vlbm.estimators.critics.fqe:FQE", {}, "fitted Q evaluation"),
-    "dr": Method(_DOUBLY_ROBUST, {"kind": "dr"}, "doubly robust: importance weights with FQE's values"),
-    "wdr": Method(_DOUBLY_ROBUST, {"kind": "wdr"}, "the same, self-normalised"),
-    "dice": Method(_DICE, {}, "ratios of visits to logged steps, by the regularised Lagrangian"),
-    "dualdice": Method(_DICE, _DUALDICE, "the same without rewards, positivity and normalisation"),
-    "gendice": Method(_DICE, _GENDICE, "the same without rewards, values regularised instead of ratios"),
-    "vpm": Method("vlbm.estimators.ratios.vpm:VPM", {}, "the same ratios, by the variational power method"),
-    "is": Method(_IMPORTANCE, {"kind": "is"}, "importance sampling of whole episodes"),
-    "wis": Method(_IMPORTANCE, {"kind": "wis"}, "the same, self-normalised"),
-    "pdis": Method(_IMPORTANCE, {"kind": "pdis"}, "importance sampling step by step"),
-    "wpdis": Method(_IMPORTANCE, {"kind": "wpdis"}, "the same, self-normalised; DOPE calls it IS"),
+    "vlbm": Method(_WORLD, "variational latent branching model"),
+    "vlm": Method(_WORLD, "its ablation: one branch, the bound alone"),
+    "vlm-rsa": Method(_WORLD, "one branch, aligned recurrent states"),
+    "vlm-rsa-mse": Method(_WORLD, "one branch, aligned by squared error"),
+    "vlm-rsa-ensemble": Method(_WORLD, "whole models instead of branches"),
+    "ff": Method("vlbm.estimators.worlds.ff:FeedForward", "ensemble of feed-forward Gaussian models"),
+    "ar": Method("vlbm.estimators.worlds.ar:AutoRegressive", "ensemble of auto-regressive models"),
+    "fqe": Method("vlbm.estimators.critics.fqe:FQE", "fitted Q evaluation"),
+    "dr": Method(f"{_DOUBLY_ROBUST}:DoublyRobust", "doubly robust: importance weights with FQE's values"),
+    "wdr": Method(f"{_DOUBLY_ROBUST}:WeightedDoublyRobust", "the same, self-normalised"),
+    "dice": Method(f"{_DICE}:DICE", "ratios of visits to logged steps, by the regularised Lagrangian"),
+    "dualdice": Method(f"{_DICE}:DualDICE", "the same without rewards, positivity and normalisation"),
+    "gendice": Method(f"{_DICE}:GenDICE", "the same without rewards, values regularised instead of ratios"),
+    "vpm": Method("vlbm.estimators.ratios.vpm:VPM", "the same ratios, by the variational power method"),
+    "is": Method(f"{_IMPORTANCE}:IS", "importance sampling of whole episodes"),
+    "wis": Method(f"{_IMPORTANCE}:WIS", "the same, self-normalised"),
+    "pdis": Method(f"{_IMPORTANCE}:PDIS", "importance sampling step by step"),
+    "wpdis": Method(f"{_IMPORTANCE}:WPDIS", "the same, self-normalised; DOPE calls it IS"),
 }
 
 
 def make_estimator(method: str = "vlbm", preset: str = "default", settings: Sequence[str] = ()) -> Any:
     """A method by name with a preset's settings, changed by 'key=value' texts."""
-    chosen, settings_type, presets = _method(method), settings_type_of(method), presets_of(method)
+    settings_type, presets = settings_type_of(method), presets_of(method)
     if preset not in presets:
         raise InputError(f"method '{method}' has no preset '{preset}'; there are {', '.join(presets)}")
     changes = parse_settings(settings_type, settings)
-    return settings_type(**{**presets[preset], **chosen.changes, **changes})
+    return settings_type(**{**presets[preset], **changes})
 
 
 def presets_of(method: str) -> dict[str, dict[str, Any]]:

@@ -15,9 +15,8 @@ from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, des
 from vlbm.estimators.critics.fitted import OnLogs
 from vlbm.estimators.critics.fqe import FQE, FQEEvaluator
 from vlbm.estimators.critics.networks import Critic
-from vlbm.estimators.importance.likelihood import log_probs
-from vlbm.estimators.importance.sampling import ImportanceEvaluator, ImportanceSampling, as_often
-from vlbm.estimators.importance.weights import (
+from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, as_often
+from vlbm.estimators.importance_weights import (
     LARGEST_LOG_WEIGHT,
     Weights,
     rectangle,
@@ -25,6 +24,7 @@ from vlbm.estimators.importance.weights import (
     weight_warnings,
 )
 from vlbm.estimators.intervals import Quotients, bootstrap
+from vlbm.estimators.likelihood import log_probs
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
 
@@ -46,7 +46,7 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
     trained on apart from those it is corrected on, which that assumes.
     """
 
-    kind: Kind = "wdr"
+    kind: Kind = "dr"
     clip: float | None = None  # largest weight; tames the estimate and leans it towards the critic
     folds: int = 1
     interval: Literal["bca", "percentile"] = "bca"
@@ -75,6 +75,13 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
             data=described(episodes),
             notes=importance.notes,
         )
+
+
+@dataclass(frozen=True)
+class WeightedDoublyRobust(DoublyRobust):
+    """Doubly robust with self-normalised weights: slightly biased, tamer."""
+
+    kind: Kind = "wdr"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -118,6 +118,27 @@ class DICE(Ratios):
         )
 
 
+@dataclass(frozen=True)
+class DualDICE(DICE):
+    """DualDICE (Nachum et al., 2019): no rewards, no positivity, no multiplier, not self-normalised."""
+
+    reward: bool = False
+    positive: bool = False
+    normalised: bool = False
+    self_normalised: bool = False
+    method: str = "dualdice"
+
+
+@dataclass(frozen=True)
+class GenDICE(DICE):
+    """GenDICE (Zhang et al., 2020): values are regularised instead of ratios, and rewards are left out."""
+
+    primal_regulariser: float = 1.0
+    dual_regulariser: float = 0.0
+    reward: bool = False
+    method: str = "gendice"
+
+
 class State(NamedTuple):
     primal: Critics
     dual: Critics

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vlbm.estimators.importance.tail import pareto_shape
-from vlbm.estimators.importance.weights import Weights, weight_warnings
+from vlbm.estimators.importance_weights import Weights, pareto_shape, weight_warnings
 
 
 def pareto(shape: float, count: int = 4000, seed: int = 0) -> np.ndarray:

@@ -10,8 +10,8 @@ import pytest
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.importance.behaviour import Behaviour, BehaviourCloning
-from vlbm.estimators.importance.sampling import ImportanceSampling
+from vlbm.estimators.behaviour_cloning import Behaviour, BehaviourCloning
+from vlbm.estimators.importance import ImportanceSampling
 from vlbm.suites.exact import cliff
 
 CLONING = BehaviourCloning(units=(32,), steps=600, batch=128, learning_rate=1e-2)

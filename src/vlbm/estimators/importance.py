@@ -12,9 +12,8 @@ from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimate
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
-from vlbm.estimators.importance.behaviour import BehaviourCloning
-from vlbm.estimators.importance.likelihood import behaviour_log_probs, log_probs
-from vlbm.estimators.importance.weights import (
+from vlbm.estimators.behaviour_cloning import BehaviourCloning
+from vlbm.estimators.importance_weights import (
     LARGEST_LOG_WEIGHT,
     Weights,
     cumulate,
@@ -23,6 +22,7 @@ from vlbm.estimators.importance.weights import (
     weight_warnings,
 )
 from vlbm.estimators.intervals import Interval, Quotients, bernstein, bootstrap, spread_over
+from vlbm.estimators.likelihood import behaviour_log_probs, log_probs
 
 Kind = Literal["is", "wis", "pdis", "wpdis"]
 IntervalKind = Literal["bca", "percentile", "bernstein"]
@@ -79,6 +79,34 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
             data=described(episodes),
             notes=tuple(notes),
         )
+
+
+@dataclass(frozen=True)
+class IS(ImportanceSampling):
+    """Importance sampling: every return times the weight of its whole episode."""
+
+    kind: Kind = "is"
+
+
+@dataclass(frozen=True)
+class WIS(ImportanceSampling):
+    """Weighted importance sampling: returns weighted by shares that add up to one."""
+
+    kind: Kind = "wis"
+
+
+@dataclass(frozen=True)
+class PDIS(ImportanceSampling):
+    """Per-decision importance sampling: every reward times the weight of the episode up to it."""
+
+    kind: Kind = "pdis"
+
+
+@dataclass(frozen=True)
+class WPDIS(ImportanceSampling):
+    """Weighted per-decision importance sampling, step by step by shares that add up to one; DOPE's IS."""
+
+    kind: Kind = "wpdis"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

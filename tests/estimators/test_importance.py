@@ -12,10 +12,10 @@ from systems import Table
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators import intervals
-from vlbm.estimators.importance.likelihood import log_probs
-from vlbm.estimators.importance.sampling import ImportanceSampling
-from vlbm.estimators.importance.weights import LARGEST_LOG_WEIGHT, cumulate
+from vlbm.estimators.importance import ImportanceSampling
+from vlbm.estimators.importance_weights import LARGEST_LOG_WEIGHT, cumulate
 from vlbm.estimators.intervals import Quotients, bernstein, bootstrap
+from vlbm.estimators.likelihood import log_probs
 from vlbm.policies import FunctionPolicy, Layer, MLPPolicy
 from vlbm.suites.exact import chain, cliff, graph
 
@@ -194,7 +194,7 @@ def test_a_log_longer_than_a_chunk_is_read_in_whole(monkeypatch):
     system = chain()
     logged = system.sample(system.behaviour, episodes=30, seed=0)
     whole = log_probs(system.targets, logged)
-    monkeypatch.setattr("vlbm.estimators.importance.likelihood.CHUNK", 64)
+    monkeypatch.setattr("vlbm.estimators.likelihood.CHUNK", 64)
     for name, values in log_probs(system.targets, logged).items():
         np.testing.assert_array_equal(values, whole[name])
 

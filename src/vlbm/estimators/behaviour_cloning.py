@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.importance.likelihood import log_probs
+from vlbm.estimators.likelihood import log_probs
 from vlbm.policies.mlp import Layer, MLPPolicy
 from vlbm.progress import Progress, silent
 from vlbm.scaling import Scaler
