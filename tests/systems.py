@@ -82,7 +82,8 @@ def noise_logs(
 
 def random_world(episodes: Episodes, *, seed: int = 0, **settings: Any) -> BranchingModel:
     """A tiny model scaled to the episodes, with random biases and running averages too."""
-    sizes = {"branches": 3, "latents": 3, "units": 5, "head_units": (6, 4), "g_units": (6,)}
+    sizes: dict[str, Any] = {"branches": 3, "latents": 3, "units": 5, "head_units": (6, 4), "g_units": (6,)}
+    sizes |= {"drive": "encoder", "emission": "state"}
     world = VLBM(**{**sizes, **settings}).make_world(episodes, key=jax.random.key(seed))
     random = np.random.default_rng(seed)
 

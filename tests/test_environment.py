@@ -108,7 +108,7 @@ def quick_compilation():
 def evaluator(tmp_path_factory) -> WorldEvaluator:
     """Fitted, saved and loaded."""
     place = tmp_path_factory.mktemp("model")
-    settings = vlbm.VLBM(**TINY, window=3, batch=16, steps=10, models=1, keep=None)
+    settings = vlbm.VLBM(**TINY, emission="state", window=3, batch=16, steps=10, models=1, keep=None)
     settings.fit(logged()).save(place)
     return vlbm.load_model(place)
 

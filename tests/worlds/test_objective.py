@@ -333,7 +333,7 @@ def test_long_windows_are_computed_in_pieces_without_changing_a_number(
     import vlbm.worlds.base as module
 
     with jax.enable_x64(True):
-        model = in_double(make_model(normalisation="batch", drive="own", start="prior"))
+        model = in_double(make_model(normalisation="batch", drive="own", start="prior", emission="state"))
         batch = in_double(make_batch())
         noise = in_double(draw_noise(model, batch, jax.random.key(0)))
         short = compiled(model, batch, noise)

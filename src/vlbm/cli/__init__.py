@@ -62,9 +62,10 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), 3)
 
 
-def _note(message: Warning | str, *_: object) -> None:
-    """A warning of Python's, without the line of code that raised it."""
-    typer.secho(f"note: {message}", fg=typer.colors.YELLOW, err=True)
+def _note(message: Warning | str, category: type[Warning], *_: object) -> None:
+    """What is worth knowing of the input, without the line of code that says so."""
+    if category is UserWarning:
+        typer.secho(f"note: {message}", fg=typer.colors.YELLOW, err=True)
 
 
 def _fail(message: str, code: int) -> None:
