@@ -30,14 +30,22 @@ def accuracy_table(rows: list[dict[str, Any]], labels: tuple[str, ...]) -> str:
                 seconds = [sum(row["seconds"].values()) for row in own if row["seconds"]]
                 lines.append(
                     [
-                        *(task, label, method, " ".join(f"{rank:.2f}" for rank in ranks)),
-                        *(f"{part.mean():.2f} ± {part.std():.2f}" for part in (ranks, regrets)),
-                        f"{100 * errors.mean():.0f} ± {100 * errors.std():.0f}",
+                        *((task, label) if len(labels) > 1 else (task,)),
+                        *(method, " ".join(f"{rank:.2f}" for rank in ranks)),
+                        *(_with_spread(part, 2) for part in (ranks, regrets)),
+                        _with_spread(100 * errors, 0),
                         f"{np.mean(seconds):.0f}" if seconds else "",
                     ]
                 )
-    heading = ["task", "code", "method", "rank by seed", "rank", "regret@1", "error, % of range", "seconds"]
-    return markdown(heading, lines)
+    first = ["task", "code"] if len(labels) > 1 else ["task"]
+    columns = ["method", "rank by seed", "rank", "regret@1", "error, % of range", "seconds"]
+    return markdown([*first, *columns], lines)
+
+
+def _with_spread(values: np.ndarray, digits: int) -> str:
+    """The mean and, where there are several seeds, their deviation."""
+    deviation = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
+    return f"{values.mean():.{digits}f}{deviation}"
 
 
 def changes_table(rows: list[dict[str, Any]]) -> str:
