@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from yardstick_rollout import Imagined
 
-from vlbm.nn.batch_norm import VARIANCE_FLOOR
+from vlbm.nn.batch_norm import VARIANCE_FLOOR, BatchNorm
 from vlbm.nn.layers import MLP, GaussianMLP, Linear, LSTMCell
 from vlbm.policies.mlp import MLPPolicy
 from vlbm.worlds import vlbm
@@ -33,7 +33,7 @@ def mlp(network: MLP) -> nn.Sequential:
     parts: list[nn.Module] = []
     for layer in network.layers:
         norm = layer.norm
-        if norm is None or layer.activation != "relu":
+        if not isinstance(norm, BatchNorm) or layer.activation != "relu":
             raise ValueError("the plain roll-out knows batch normalisation and rectifiers alone")
         normalised = nn.BatchNorm1d(len(layer.hidden.bias), eps=VARIANCE_FLOOR)
         values = {"weight": norm.gain, "bias": norm.shift, "running_mean": norm.mean}

@@ -16,7 +16,7 @@ from yardstick import Architecture
 
 from vlbm.estimators.worlds.presets import PAPER
 from vlbm.estimators.worlds.vlbm import VLBM
-from vlbm.nn.batch_norm import VARIANCE_FLOOR
+from vlbm.nn.batch_norm import VARIANCE_FLOOR, BatchNorm
 from vlbm.nn.layers import Dense
 from vlbm.policies.mlp import Layer, MLPPolicy
 from vlbm.worlds.vlbm import BranchingModel
@@ -68,7 +68,7 @@ def _after_lstms(world: BranchingModel) -> tuple[Dense, Dense]:
 
 
 def _without_effect(layer: Dense) -> Dense:
-    if layer.norm is None:
+    if not isinstance(layer.norm, BatchNorm):
         return layer
     gain = jnp.sqrt(layer.norm.variance + VARIANCE_FLOOR)
     return eqx.tree_at(lambda layer: (layer.norm.gain, layer.norm.shift), layer, (gain, layer.norm.mean))

@@ -74,7 +74,7 @@ def train(
     data: Any,
     *,
     schedule: Schedule,
-    validate: Callable[[Model], float],
+    validate: Callable[[Model], float] | None,
     key: PRNGKeyArray,
     draw: Callable[[Any, PRNGKeyArray], Any] | None = None,
     checkpoint: Path | None = None,
@@ -83,7 +83,7 @@ def train(
     place: Place | None = None,
     progress: Progress = silent,
 ) -> tuple[Model, History]:
-    """The model that validates best along the way, and how it came about.
+    """The model that validates best along the way, or without validation the last, and how it came about.
 
     `evaluate` is given what `draw` draws from the data for a step, or without it all of them. Step i draws
     everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one bit for bit. `identity`
@@ -138,7 +138,7 @@ def train(
                         pace = (time.monotonic() - started) / (done - begin)
                         count = min(max(int(PATIENCE / pace), FEWEST), MOST)
                     _check_finite(values, done, schedule)
-                    if done in (validation, schedule.steps):
+                    if validate is not None and done in (validation, schedule.steps):
                         values["validation"] = float(validate(gathered(model)))
                         if history.record(done, values):
                             best = gathered(model)
@@ -148,8 +148,8 @@ def train(
         except KeyboardInterrupt:
             place.stop()
             history.interrupted = True
-            if not history.entries:  # too early for any validation: what there is must do
-                best = gathered(model)
+    if not history.entries:  # there was no validation, or none so far: what there is must do
+        best = gathered(model)
     history.seconds = time.monotonic() - began
     return released(best), history
 

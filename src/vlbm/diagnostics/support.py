@@ -80,6 +80,19 @@ class Support:
         chosen = some_of(np.arange(episodes.steps), most, np.random.default_rng(0))
         return float(self.outside(features(episodes, chosen)).mean())
 
+    def outside_shares(
+        self,
+        observation: Float[np.ndarray, "rows obs"],
+        action: Float[np.ndarray, "rows policies act"],
+    ) -> Float[np.ndarray, " policies"]:
+        """Of what every policy would do at these observations, the share that lies outside."""
+        return np.array(
+            [
+                self.outside(np.concatenate([observation, action[:, index]], axis=1)).mean()
+                for index in range(action.shape[1])
+            ]
+        )
+
 
 def features(
     episodes: Episodes, steps: Int[np.ndarray, " rows"] | slice = slice(None)

@@ -88,6 +88,16 @@ def support_warnings(outside: float) -> tuple[str, ...]:
     return (f"{LEAVES}: {_outside(outside)}",) if outside >= MOSTLY_OUTSIDE else ()
 
 
+def action_warnings(outside: float) -> tuple[str, ...]:
+    """What an estimate says of itself where the policy's own actions were never tried."""
+    if outside < MOSTLY_OUTSIDE:
+        return ()
+    return (
+        f"its actions were never tried: at {_percent(outside)} of logged observations it does what no logged "
+        "step resembles, and what that earns is guessed",
+    )
+
+
 def _outside(share: float) -> str:
     return f"{_percent(share)} of its imagined steps lie farther from the log than logged steps do"
 

@@ -22,7 +22,7 @@ class LayerKind(NamedTuple):
     """How all layers of a model are."""
 
     activation: Literal["silu", "relu"] = "silu"
-    normalisation: Literal["none", "batch"] = "none"
+    normalisation: Literal["none", "batch", "layer"] = "none"
     spread: Literal["scale", "variance"] = "scale"  # what softplus gives in Gaussian networks
     floor: float = 0.01  # of it
 
@@ -70,18 +70,22 @@ class Dense(eqx.Module):
     """A hidden layer: linear, normalised where that is asked for, then smooth or rectified."""
 
     hidden: Linear
-    norm: BatchNorm | None
+    norm: BatchNorm | eqx.nn.LayerNorm | None
     activation: str = eqx.field(static=True)
 
     def __init__(self, inputs: int, outputs: int, kind: LayerKind, *, key: PRNGKeyArray):
         self.hidden = Linear(inputs, outputs, key=key)
-        self.norm = BatchNorm(outputs) if kind.normalisation == "batch" else None
+        self.norm = None
+        if kind.normalisation != "none":
+            self.norm = BatchNorm(outputs) if kind.normalisation == "batch" else eqx.nn.LayerNorm(outputs)
         self.activation = kind.activation
 
     def __call__(self, x: Float[Array, " inputs"], over: Over | None = None) -> tuple[Array, Any]:
         x, moments = self.hidden(x), None
-        if self.norm is not None:
+        if isinstance(self.norm, BatchNorm):
             x, moments = self.norm(x, over)
+        elif self.norm is not None:
+            x = self.norm(x)
         return ACTIVATIONS[self.activation](x), moments
 
 
