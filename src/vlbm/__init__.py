@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from vlbm.estimate import Estimate as Estimate
     from vlbm.estimate import Estimates as Estimates
     from vlbm.estimators.behaviour_cloning import BehaviourCloning as BehaviourCloning
-    from vlbm.estimators.critics.doubly_robust import DoublyRobust as DoublyRobust
-    from vlbm.estimators.critics.doubly_robust import WeightedDoublyRobust as WeightedDoublyRobust
-    from vlbm.estimators.critics.fqe import FQE as FQE
+    from vlbm.estimators.doubly_robust import DoublyRobust as DoublyRobust
+    from vlbm.estimators.doubly_robust import WeightedDoublyRobust as WeightedDoublyRobust
+    from vlbm.estimators.fqe import FQE as FQE
     from vlbm.estimators.importance import IS as IS
     from vlbm.estimators.importance import PDIS as PDIS
     from vlbm.estimators.importance import WIS as WIS
@@ -48,15 +48,15 @@ _HOME = {
     "AutoRegressive": "vlbm.estimators.worlds.ar",
     "BehaviourCloning": "vlbm.estimators.behaviour_cloning",
     "DICE": "vlbm.estimators.ratios.dice",
-    "DoublyRobust": "vlbm.estimators.critics.doubly_robust",
+    "DoublyRobust": "vlbm.estimators.doubly_robust",
     "DualDICE": "vlbm.estimators.ratios.dice",
     "FeedForward": "vlbm.estimators.worlds.ff",
-    "FQE": "vlbm.estimators.critics.fqe",
+    "FQE": "vlbm.estimators.fqe",
     "GenDICE": "vlbm.estimators.ratios.dice",
     "IS": "vlbm.estimators.importance",
     "PDIS": "vlbm.estimators.importance",
     "VPM": "vlbm.estimators.ratios.vpm",
-    "WeightedDoublyRobust": "vlbm.estimators.critics.doubly_robust",
+    "WeightedDoublyRobust": "vlbm.estimators.doubly_robust",
     "WIS": "vlbm.estimators.importance",
     "WPDIS": "vlbm.estimators.importance",
     "VLBM": "vlbm.estimators.worlds.vlbm",

@@ -14,8 +14,8 @@ import pytest
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.base import Estimator, Evaluator
-from vlbm.estimators.critics.doubly_robust import DoublyRobust
-from vlbm.estimators.critics.fqe import FQE
+from vlbm.estimators.doubly_robust import DoublyRobust
+from vlbm.estimators.fqe import FQE
 from vlbm.estimators.importance import ImportanceSampling
 from vlbm.estimators.registry import make_estimator
 from vlbm.estimators.worlds.ar import AutoRegressive
@@ -50,7 +50,7 @@ class Case:
         return replace(self, **self.elsewhere.get(name, {}))
 
 
-FQE_SMALL = FQE(trunk_units=(32,), trunk_steps=200, units=(32,), steps=1000, learning_rate=3e-3)
+FQE_SMALL = FQE(units=(32,), rounds=3, steps=1000, learning_rate=3e-3, target_rate=0.05)
 RATIOS_SMALL = ("units=64", "steps=100", "resamples=500")
 SAMPLED = {"actions": "sample"}
 # Linear equations for last layers multiply the rounding of single precision.
@@ -91,9 +91,6 @@ CASES = {
         elsewhere={"sepsis": {"estimator": FQE_SEPSIS}},
     ),
     "fqe, horizon": Case(FQE_SMALL, ("linear",), rounding=SOLVED, options={**SAMPLED, "horizon": 10}),
-    "fqe, separate": Case(
-        replace(FQE_SMALL, shared=False), ("graph", "linear"), endless=True, options=SAMPLED
-    ),
     "dr": Case(
         DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)),
         ("graph", "chain", "cliff", "linear", "sepsis"),
@@ -165,7 +162,6 @@ LONG = (
     "ar",
     "vlbm",
     "fqe, horizon",
-    "fqe, separate",
     "wdr",
     "dualdice",
     "gendice",

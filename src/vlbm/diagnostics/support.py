@@ -84,14 +84,25 @@ class Support:
         self,
         observation: Float[np.ndarray, "rows obs"],
         action: Float[np.ndarray, "rows policies act"],
+        *,
+        discrete: bool,
     ) -> Float[np.ndarray, " policies"]:
-        """Of what every policy would do at these observations, the share that lies outside."""
-        return np.array(
-            [
-                self.outside(np.concatenate([observation, action[:, index]], axis=1)).mean()
-                for index in range(action.shape[1])
-            ]
-        )
+        """Of what every policy would do at these observations, the share that lies outside.
+
+        Discrete actions come as probabilities, and each of them lies within or outside.
+        """
+        if discrete:
+            ids = np.eye(action.shape[2])
+            outside = np.stack([self.outside(_join(observation, one)) for one in ids], axis=1)
+            return np.einsum("rpa,ra->p", action, outside) / len(observation)
+        each = [self.outside(_join(observation, action[:, index])) for index in range(action.shape[1])]
+        return np.mean(each, axis=1)
+
+
+def _join(observation: np.ndarray, action: np.ndarray) -> Float[np.ndarray, "rows features"]:
+    return np.concatenate(
+        [observation, np.broadcast_to(action, (len(observation), action.shape[-1]))], axis=1
+    )
 
 
 def features(

@@ -12,6 +12,8 @@ from vlbm.estimate import Estimate
 from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.transitions import Problem
 
+UNBALANCED = 0.1  # of the value, or of the spread of values: a larger correction is warned of
+
 
 @dataclass(frozen=True, eq=False)
 class FittedQ:
@@ -24,6 +26,7 @@ class FittedQ:
     weight: Float[np.ndarray, "policies steps"]  # the influence of logged steps
     change: Float[np.ndarray, " policies"]  # of the value, by the last round
     settled: Bool[np.ndarray, " policies"]
+    unit: float  # the spread of values
     outside: Float[np.ndarray, " policies"]  # share of a policy's actions that are unlike logged ones
     interrupted: bool
 
@@ -37,9 +40,21 @@ class FittedQ:
             - self.q
         )
 
+    def correction(self, index: int) -> float:
+        """By how much the value would move if the Bellman equation held for all that Q is linear in."""
+        return float((self.weight[index] * self.residual[index]).mean())
+
     def warnings(self, name: str) -> tuple[str, ...]:
+        """What speaks against the value of a policy."""
         index = self.names.index(name)
         found = list(action_warnings(float(self.outside[index])))
+        value = float(self.v[index, self.problem.episodes.first_observation].mean())
+        correction = self.correction(index)
+        if abs(correction) > UNBALANCED * max(abs(value), self.unit):
+            found.append(
+                f"Q does not solve its equation: solved on its last layer, the value would move by "
+                f"{correction:.3g}; the interval holds that"
+            )
         if not self.settled[index] and not self.interrupted:
             found.append(
                 f"Q has not settled: the last round of training moved the value by {self.change[index]:.3g}; "
@@ -54,7 +69,7 @@ class FittedQ:
         value = float(beginnings.mean())
         weight = self.weight[index] * (log.count / len(step))
         weighted = np.bincount(log.episode_of_step[step], weight * residual, log.count)
-        correction = float(weighted.mean())
+        correction = self.correction(index)
         terms = (beginnings + weighted - correction)[:, None]
         statistic = Quotients(terms, np.ones_like(terms), np.zeros(1))
         interval = bootstrap(statistic, resamples=resamples, confidence=confidence, seed=seed).around(value)

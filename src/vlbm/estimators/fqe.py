@@ -241,8 +241,8 @@ def put_back(critics: Critics, chosen: np.ndarray, part: Critics) -> Critics:
     def replaced(before: Array, after: Array) -> Array:
         return jnp.asarray(before).at[chosen].set(after)
 
-    pairs = (critics.online, critics.target), (part.online, part.target)
-    return Critics(*jax.tree.map(replaced, *pairs), critics.scale)
+    online, target = jax.tree.map(replaced, (critics.online, critics.target), (part.online, part.target))
+    return Critics(online, target, critics.scale)
 
 
 def evaluate_rows(critics: Critics, data: Transitions, rows: Any) -> Float[np.ndarray, "policies rows"]:
@@ -312,7 +312,8 @@ class FQEEvaluator(Evaluator):
     ) -> FittedQ:
         """The critics of all policies, or those that another method trained for the same question."""
         who = tuple((name, id(policy)) for name, policy in policies.items())
-        asked = (problem.discount, problem.horizon, problem.actions, id(problem.episodes))
+        apart = None if problem.held_out is None else problem.held_out.tobytes()
+        asked = (problem.discount, problem.horizon, problem.actions, id(problem.episodes), apart)
         return self.memory.recall(
             (self.settings, who, asked, seed),
             lambda: fit_q(problem, policies, self.settings, seed=seed, progress=progress),
@@ -354,8 +355,9 @@ def fit_q(
         ),
         change=np.concatenate([part.change for part in trained]),
         settled=np.concatenate([part.settled for part in trained]),
+        unit=float(critics.scale.unit),
         outside=Support.of(log, seed=seed).outside_shares(
-            log.observation[some], problem.raw_actions(data, some)
+            log.observation[some], problem.raw_actions(data, some), discrete=log.discrete
         ),
         interrupted=any(part.interrupted for part in trained),
     )

@@ -26,7 +26,7 @@ class Method(NamedTuple):
 
 _WORLD = "vlbm.estimators.worlds.vlbm:VLBM"
 _IMPORTANCE = "vlbm.estimators.importance"
-_DOUBLY_ROBUST = "vlbm.estimators.critics.doubly_robust"
+_DOUBLY_ROBUST = "vlbm.estimators.doubly_robust"
 _DICE = "vlbm.estimators.ratios.dice"
 METHODS: dict[str, Method] = {
     "vlbm": Method(_WORLD, "variational latent branching model"),
@@ -36,7 +36,7 @@ METHODS: dict[str, Method] = {
     "vlm-rsa-ensemble": Method(_WORLD, "whole models instead of branches"),
     "ff": Method("vlbm.estimators.worlds.ff:FeedForward", "ensemble of feed-forward Gaussian models"),
     "ar": Method("vlbm.estimators.worlds.ar:AutoRegressive", "ensemble of auto-regressive models"),
-    "fqe": Method("vlbm.estimators.critics.fqe:FQE", "fitted Q evaluation"),
+    "fqe": Method("vlbm.estimators.fqe:FQE", "fitted Q evaluation"),
     "dr": Method(f"{_DOUBLY_ROBUST}:DoublyRobust", "doubly robust: importance weights with FQE's values"),
     "wdr": Method(f"{_DOUBLY_ROBUST}:WeightedDoublyRobust", "the same, self-normalised"),
     "dice": Method(f"{_DICE}:DICE", "ratios of visits to logged steps, by the regularised Lagrangian"),

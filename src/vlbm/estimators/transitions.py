@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
@@ -55,6 +55,7 @@ class Transitions(eqx.Module):
     low: Float[Array, " rows"]  # what can be earned at least from here on, with rewards like the logged ones
     high: Float[Array, " rows"]
     initial: Int[Array, " episodes"]  # rows that episodes begin with
+    pool: Int[Array, " pool"]  # the steps that are learnt from
     policy_action: Float[Array, "draws rows policies act"]
 
     @property
@@ -68,7 +69,7 @@ class Transitions(eqx.Module):
     def draw(self, batch: int, key: PRNGKeyArray) -> Batch:
         """Steps and beginnings, each equally likely."""
         step_key, initial_key, draw_key = jax.random.split(key, 3)
-        step = jax.random.randint(step_key, (batch,), 0, self.steps)
+        step = self.pool[jax.random.randint(step_key, (batch,), 0, len(self.pool))]
         row, begin = self.before[step], jax.random.randint(initial_key, (batch,), 0, len(self.initial))
         initial = self.initial[begin]
         draw = jax.random.randint(draw_key, (2, batch), 0, len(self.policy_action))
@@ -112,6 +113,7 @@ class Problem:
     discount: float
     horizon: int | None
     actions: Actions
+    held_out: Bool[np.ndarray, " episodes"] | None = None  # nothing is learnt from these
 
     def __post_init__(self) -> None:
         if self.horizon is None and self.discount == 1:
@@ -206,8 +208,14 @@ class Problem:
             low=jnp.asarray(low, jnp.float32),
             high=jnp.asarray(high, jnp.float32),
             initial=jnp.asarray(log.first_observation, jnp.int32),
+            pool=jnp.asarray(self._pool(), jnp.int32),
             policy_action=jnp.asarray(table),
         )
+
+    def _pool(self) -> Int[np.ndarray, " pool"]:
+        if self.held_out is None:
+            return np.arange(len(self.step))
+        return np.flatnonzero(~self.held_out[self.episodes.episode_of_step[self.step]])
 
     def raw_actions(
         self, data: Transitions, rows: Int[np.ndarray, " rows"]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
+from jaxtyping import Float, Int, Shaped
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimate import Estimate
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
-from vlbm.estimators.critics.fitted import OnLogs
-from vlbm.estimators.critics.fqe import FQE, FQEEvaluator
-from vlbm.estimators.critics.networks import Critic
+from vlbm.estimators.fqe import FQE, FQEEvaluator
 from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, as_often
 from vlbm.estimators.importance_weights import (
     LARGEST_LOG_WEIGHT,
@@ -25,10 +24,35 @@ from vlbm.estimators.importance_weights import (
 )
 from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.likelihood import log_probs
+from vlbm.estimators.transitions import Problem
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
 
 Kind = Literal["dr", "wdr"]
+
+
+class Critic(Protocol):
+    """What one policy will still earn from a logged observation on; `time` is the step number, from 0."""
+
+    def q(
+        self,
+        observation: Float[np.ndarray, "batch obs"],
+        action: Shaped[np.ndarray, " batch *act"],
+        time: Int[np.ndarray, " batch"],
+    ) -> Float[np.ndarray, " batch"]:
+        """After a given action."""
+
+    def v(
+        self, observation: Float[np.ndarray, "batch obs"], time: Int[np.ndarray, " batch"]
+    ) -> Float[np.ndarray, " batch"]:
+        """When the policy acts."""
+
+
+class OnLog(NamedTuple):
+    """Q of every logged action and V of every logged observation."""
+
+    q: Float[np.ndarray, " steps"]
+    v: Float[np.ndarray, " rows"]
 
 
 @dataclass(frozen=True)
@@ -108,7 +132,7 @@ class DoublyRobustEvaluator(Evaluator):
         steps = int(logs.length.max()) if request.horizon is None else request.horizon
         likelihood = log_probs(named, logs)  # refuses policies without, before anything is trained
         if self.given is None:
-            believed, doubts, interruption = self._trained(named, discount, steps, seed, request.progress)
+            believed, doubts, interruption = self._train(named, discount, steps, seed, request.progress)
         else:
             believed, doubts, interruption = _given(named, self.given, logs), {}, []
         rows = []
@@ -123,37 +147,37 @@ class DoublyRobustEvaluator(Evaluator):
             interrupted=bool(interruption),
         )
 
-    def _trained(
+    def _train(
         self, policies: Mapping[str, Policy], discount: float, horizon: int, seed: int, progress: Progress
-    ) -> tuple[dict[str, OnLogs], dict[str, tuple[str, ...]], list[str]]:
-        """Q and V on the logs by FQE, and what speaks against them.
+    ) -> tuple[dict[str, OnLog], dict[str, tuple[str, ...]], list[str]]:
+        """Q and V on the log by FQE, and what speaks against them.
 
         With folds, every episode is judged by the critic that never saw it.
         """
-        folds, count = self.settings.folds, self.importance.episodes.count
-        belief = None
-        if folds > 1:
-            order = np.random.default_rng([seed, 3]).permutation(count)
-            belief = np.eye(folds)[order % folds]
-        fitted = self.critic.train(
-            policies,
-            discount=discount,
-            horizon=horizon,
-            actions="sample",
-            weight=None if belief is None else 1.0 - belief,
-            seed=seed,
-            progress=progress,
-        )
-        q, v = fitted.on_logs(belief)
+        log, folds = self.importance.episodes, self.settings.folds
+        problem = Problem(log, discount, horizon, "sample")
+        names = tuple(policies)
+        q, v = np.zeros((len(names), log.steps)), np.zeros((len(names), len(log.observation)))
+        fold = np.random.default_rng([seed, 3]).permutation(log.count) % folds
+        warnings: dict[str, tuple[str, ...]] = {}
+        interrupted = False
+        for number in range(folds):
+            left_out = fold == number
+            asked = problem if folds == 1 else replace(problem, held_out=left_out)
+            fitted = self.critic.train(asked, policies, seed=seed, progress=progress)
+            steps, rows = np.repeat(left_out, log.length), np.repeat(left_out, log.length + 1)
+            within = steps[problem.step]
+            q[:, problem.step[within]] = fitted.q[:, within]
+            v[:, rows] = fitted.v[:, rows]
+            warnings |= {name: fitted.warnings(name) for name in names}
+            interrupted |= fitted.interrupted
         # What lies beyond the horizon is worth nothing, whatever a network says.
-        v = np.where(fitted.problem.row_time >= horizon, 0.0, v)
-        return (
-            {name: OnLogs(q[index], v[index]) for index, name in enumerate(policies)},
-            {name: tuple(fitted.warnings(name)) for name in policies},
-            self.critic.interruption(fitted),
-        )
+        v = np.where(problem.row_time >= horizon, 0.0, v)
+        found = {name: OnLog(q[index], v[index]) for index, name in enumerate(names)}
+        stopped = ["training was interrupted: values are of what was fitted so far"] * interrupted
+        return found, warnings, stopped
 
-    def _statistic(self, weights: Weights, critic: OnLogs, *, discount: float, horizon: int) -> Quotients:
+    def _statistic(self, weights: Weights, critic: OnLog, *, discount: float, horizon: int) -> Quotients:
         """V at the beginning, and for every step the weighted error of the Bellman equation."""
         logs = self.importance.episodes
         ended = np.zeros(logs.steps, bool)
@@ -237,7 +261,7 @@ class DoublyRobustEvaluator(Evaluator):
 
 def _given(
     policies: Mapping[str, Policy], critics: Mapping[str, Critic], episodes: Episodes
-) -> dict[str, OnLogs]:
+) -> dict[str, OnLog]:
     """Q and V on the logs by critics from outside."""
     missing = [name for name in policies if name not in critics]
     if missing:
@@ -256,7 +280,7 @@ def _given(
                     f"observation; it gave an array of shape {values.shape}"
                     + ("" if np.isfinite(values).all() else " with some that are not finite")
                 )
-        believed[name] = OnLogs(q, v)
+        believed[name] = OnLog(q, v)
     return believed
 
 
