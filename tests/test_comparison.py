@@ -13,6 +13,7 @@ from systems import linear_logs
 from test_cli import run
 from vlbm.comparison import Comparison, compare
 from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.estimand import Estimand
 from vlbm.estimate import Estimates, from_returns
 from vlbm.report.comparisons import print_comparison
 
@@ -27,17 +28,21 @@ class Oracle:
     values: tuple[float, ...]
     broken: bool = False
 
+    def check_estimand(self, asked, space):
+        return asked
+
     def fit(self, episodes, *, seed=0, **options):
         if self.broken:
             raise InputError("broken on purpose")
         return self
 
-    def evaluate(self, policies, *, seed=0, discount=0.995, **options):
+    def evaluate(self, policies, *, discount, horizon, actions, seed=0, **options):
         rows = tuple(
             from_returns(name, [np.array([value + seed - 0.5, value + seed + 0.5])], length=1.0)
             for name, value in zip(policies, self.values, strict=True)
         )
-        return Estimates(rows, "oracle", seed, discount, {}, {}, {"fit": 1.0, "evaluate": 2.0})
+        estimand = Estimand(discount, horizon, actions)
+        return Estimates(rows, "oracle", seed, estimand, {}, {}, {"fit": 1.0, "evaluate": 2.0})
 
 
 def compared(**options) -> Comparison:
@@ -208,7 +213,9 @@ def test_a_task_name_stands_for_data_policies_and_truth(tmp_path, capsys):
     result = json.loads(target.read_text())
     assert set(result["methods"]) == {"wpdis", "is"}
     assert len(result["truth"]) == len(result["policies"]) == 11
-    assert set(result["methods"]["is"]["scores"][0]) == {"rank_correlation", "regret", "absolute_error"}
+    assert result["estimand"]["text"] == (
+        "return of the first 200 steps, discount 0.995, policies act by their mean"
+    )
     assert result["agreement"]["is"]["is"] == pytest.approx(1)
     assert "rank correlation" in capsys.readouterr().out
 

@@ -13,7 +13,7 @@ Actions = Literal["mean", "sample"]
 # As users give it: steps, math.inf for no time limit, None for as long as the longest logged episode.
 Horizon = int | float | None
 ACTING = {"mean": "policies act by their mean", "sample": "policies sample their actions"}
-BRIEFLY = {"mean": "mean actions", "sample": "sampled actions"}
+BRIEFLY = {"mean": "mean", "sample": "sampled"}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from pages import NAMES, made_comparison, made_estimates, made_evidence
+from pages import ASKED, NAMES, made_comparison, made_estimates, made_evidence
 from vlbm.comparison import alone
 from vlbm.estimate import Estimate, Estimates, pooled
 from vlbm.report.downloads import records
@@ -193,7 +193,7 @@ def test_a_method_that_imagines_nothing_borrows_what_another_imagined():
 def constant(names: list[str], returns: np.ndarray) -> Estimates:
     value = float(returns.mean())
     rows = tuple(Estimate(name, value, 0.0, value, value, returns, 1.0) for name in names)
-    return Estimates(rows, "vlbm", 0, 1.0, {}, {})
+    return Estimates(rows, "vlbm", 0, ASKED, {}, {})
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def compare(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Which estimators; `vlbm methods` lists them. Default: of vlbm,wpdis those that answer what is "
-            "asked.",
+            help="Which estimators; `vlbm methods` lists them. Default: of vlbm,wpdis those that answer what "
+            "is asked.",
         ),
     ] = None,
     settings: Annotated[
@@ -200,8 +200,8 @@ def _leave_out(estimators: dict[str, Any], asked: Estimand, logged: Episodes) ->
         if answered != asked:
             del estimators[name]
             reasons[name] = (
-                f"it would answer for {answered.differences(asked)}, which was not asked for; to see it all the "
-                f"same, name it (--methods {DEFAULT}); a second opinion on what was asked: --methods vlbm,fqe"
+                f"it would estimate another quantity ({answered}); to see it all the same, name it "
+                f"(--methods {DEFAULT}); a second opinion on what was asked for: --methods vlbm,fqe"
             )
     return reasons
 
