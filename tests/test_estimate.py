@@ -11,6 +11,7 @@ from scipy.stats import t as student
 
 from vlbm.estimand import Estimand
 from vlbm.estimate import Estimate, Estimates, all_warnings, from_returns
+from vlbm.storage import read_information, save_tree
 from vlbm.version import VERSION
 
 
@@ -216,6 +217,34 @@ def test_the_json_has_exactly_the_fields_that_were_promised(estimates, tmp_path)
     assert first["quantiles"] == pytest.approx({"0.05": 5.1, "0.25": 5.5, "0.5": 6, "0.75": 6.5, "0.95": 6.9})
     assert first["cvar"] == {"0.1": 5.0}
     assert first["warnings"] == ["unlike the data"]
+
+
+def test_what_is_estimated_stands_above_the_numbers_and_beside_them(estimates):
+    line = "Estimated: return of the first 200 steps, discount 0.99, policies act by their mean"
+    assert str(estimates).startswith(line + "\n")
+    assert estimates._repr_html_().startswith(f"<p>{line}</p><table>")
+    assert estimates.to_json()["estimand"] == {
+        "discount": 0.99,
+        "horizon": 200,
+        "actions": "mean",
+        "text": line.removeprefix("Estimated: "),
+    }
+
+
+@pytest.mark.parametrize("horizon", [7, None])
+def test_saved_estimates_know_what_they_are_of_and_older_ones_say_it_in_their_settings(
+    estimates, horizon, tmp_path
+):
+    made = replace(estimates, estimand=Estimand(0.9, horizon, "sample"))
+    made.save(tmp_path / "new.safetensors", identity={})
+    assert Estimates.load(tmp_path / "new.safetensors").estimand == made.estimand
+    information = read_information(tmp_path / "new.safetensors")
+    del information["estimand"]
+    information["settings"] |= {"horizon": horizon, "actions": "sample"}
+    save_tree(
+        tmp_path / "old.safetensors", [np.asarray(row.returns) for row in made], information=information
+    )
+    assert Estimates.load(tmp_path / "old.safetensors").estimand == made.estimand
 
 
 def test_a_warning_that_many_policies_share_is_said_once():
