@@ -111,7 +111,7 @@ def test_what_cannot_be_answered_is_said_before_anything_is_fitted(
 
 def test_a_model_and_the_data_beside_it_are_asked_for_the_same_number_of_steps(folder):
     assert run("fit", "logs.npz", "--save", "model", "--set", *TINY, "--quiet") == 0
-    save_npz(linear_logs(lengths=(5, 6, 4, 3)), "short.npz")
+    save_npz(linear_logs(lengths=(6, 6, 6, 6)), "short.npz")
     assert run("evaluate", "short.npz", "first.npz", "--model", "model", "--report", "page.html",
                "--json", "out.json", "--episodes", 3, "--quiet") == 0  # fmt: skip
     assert json.loads(Path("out.json").read_text())["estimand"]["text"] == MEAN
