@@ -44,7 +44,7 @@ def main() -> None:
         evaluator = ImportanceSampling(kind=kind).fit(logs)
 
         def evaluate(evaluator: ImportanceEvaluator = evaluator, kind: str = kind) -> None:
-            estimates = evaluator.evaluate(policies, discount=DISCOUNT)
+            estimates = evaluator.evaluate(policies, discount=DISCOUNT, actions="sample")
             values[kind] = np.array([row.value for row in estimates.rows])
 
         figures[f"{kind}_seconds"] = fastest(evaluate, repeats=arguments.repeats)

@@ -129,6 +129,9 @@ def measure(name: str, method: str, preset: str, settings: list[str], seed: int)
 
     task = load_task(name)
     estimator = vlbm.make_estimator(method, preset, settings)
+    asked = vlbm.Estimand(task.discount, task.horizon, task.actions)
+    if estimator.check_estimand(asked, task.episodes) != asked:
+        raise SystemExit(f"{method}: the true returns of {name} are not of what it estimates")
     fitted = estimator.fit(task.episodes, seed=seed)
     estimates = fitted.evaluate(
         task.policies, discount=task.discount, horizon=task.horizon, actions=task.actions, seed=seed

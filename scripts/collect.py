@@ -15,10 +15,11 @@ from statistics import median
 from typing import Any
 
 from vlbm.comparison import Comparison
+from vlbm.estimand import Estimand
 from vlbm.estimate import Estimates
 from vlbm.estimators.registry import METHODS
 from vlbm.storage import write_text
-from vlbm.suites.gym import truth
+from vlbm.suites.gym import read_facts, truth
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "results" / "methods.jsonl"
 
@@ -41,7 +42,9 @@ def kept(place: Path) -> Comparison:
         estimates |= {method: tuple(found)} if found else {}
     names = tuple(row.policy for row in next(iter(estimates.values()))[0])
     environment = place.name.partition("-")[0]
-    return Comparison(names, estimates, {}, truth(environment), place.name)
+    facts = read_facts(environment)
+    asked = Estimand(facts["discount"], facts["horizon"], "mean")
+    return Comparison(names, asked, estimates, {}, truth(environment), place.name)
 
 
 def rows_of(place: Path) -> list[dict[str, Any]]:
@@ -51,9 +54,11 @@ def rows_of(place: Path) -> list[dict[str, Any]]:
             "task": comparison["task"],
             "method": method,
             "seed": estimates["seed"],
-            "rank": score["rank_correlation"],
-            "regret": score["regret"],
-            "mae": score["absolute_error"],
+            "estimand": estimates["estimand"]["text"],
+            # Nothing where the truth is not of what the method estimates.
+            "rank": score.get("rank_correlation"),
+            "regret": score.get("regret"),
+            "mae": score.get("absolute_error"),
             "seconds": round(estimates["seconds"]["fit"] + estimates["seconds"]["evaluate"], 1),
             "processor": round(estimates["seconds"]["processor"], 1)
             if "processor" in estimates["seconds"]
@@ -70,7 +75,9 @@ def rows_of(place: Path) -> list[dict[str, Any]]:
             "truth": [round(value, 1) for value in comparison["truth"].values()],
         }
         for method, found in comparison["methods"].items()
-        for estimates, score in zip(found["estimates"], found["scores"], strict=True)
+        for estimates, score in zip(
+            found["estimates"], found["scores"] or [{}] * len(found["estimates"]), strict=True
+        )
     ]
 
 

@@ -31,6 +31,8 @@ def grouped(rows: list[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], li
 
 
 def spread(rows: list[dict[str, Any]], name: str, digits: int) -> str:
+    if any(row[name] is None for row in rows):  # estimates that the truth is not of
+        return ""
     values = np.array([row[name] for row in rows])
     error = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{error}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from vlbm.comparison import Comparison
 from vlbm.diagnostics.calibration import LEVELS, Calibration
+from vlbm.estimand import Estimand
 from vlbm.estimate import Estimate, Estimates
 from vlbm.evidence.courses import time_points
 from vlbm.evidence.gathering import Evidence, ModelEvidence
@@ -16,6 +17,7 @@ from vlbm.evidence.latents import LOGGED, LatentMap
 from vlbm.evidence.logged import LoggedSummary
 
 NAMES = ("tortoise", "hare", "snail")
+ASKED = Estimand(0.99, 1000, "mean")
 
 
 def made_estimates(
@@ -25,6 +27,7 @@ def made_estimates(
     seed: int = 0,
     shift: float = 0.0,
     weighed: bool = False,
+    estimand: Estimand = ASKED,
 ) -> Estimates:
     """Values 10, 20, 30, ... in the order of the names, each with an interval of 4 either way."""
     random = np.random.default_rng(seed)
@@ -36,7 +39,13 @@ def made_estimates(
         rows.append(Estimate(name, value, 2.0, value - 4, value + 4, returns, 100.0, details=details))
     data = {"path": "logs.npz", "episodes": 20, "steps": 2000}
     return Estimates(
-        tuple(rows), method, seed, 0.99, {"branches": 3, "horizon": 1000}, data, {"fit": 3.0, "evaluate": 1.0}
+        tuple(rows),
+        method,
+        seed,
+        estimand,
+        {"branches": 3, "horizon": 1000},
+        data,
+        {"fit": 3.0, "evaluate": 1.0},
     )
 
 
@@ -131,6 +140,7 @@ def made_comparison(
     logged = {key: size for key, size in sizes.items() if key in ("horizon", "dimensions")}
     return Comparison(
         policies=tuple(names),
+        estimand=ASKED,
         estimates=estimates,
         failures={"fqe": "needs more steps"} if methods > 1 else {},
         truth=true if truth else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from systems import linear_logs
 from test_cli import run
 from vlbm.comparison import Comparison, compare
 from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.estimand import Estimand
 from vlbm.estimate import Estimates, from_returns
 from vlbm.report.comparisons import print_comparison
 
@@ -27,17 +29,21 @@ class Oracle:
     values: tuple[float, ...]
     broken: bool = False
 
+    def check_estimand(self, asked, space):
+        return asked
+
     def fit(self, episodes, *, seed=0, **options):
         if self.broken:
             raise InputError("broken on purpose")
         return self
 
-    def evaluate(self, policies, *, seed=0, discount=0.995, **options):
+    def evaluate(self, policies, *, discount, horizon, actions, seed=0, **options):
         rows = tuple(
             from_returns(name, [np.array([value + seed - 0.5, value + seed + 0.5])], length=1.0)
             for name, value in zip(policies, self.values, strict=True)
         )
-        return Estimates(rows, "oracle", seed, discount, {}, {}, {"fit": 1.0, "evaluate": 2.0})
+        estimand = Estimand(discount, horizon, actions)
+        return Estimates(rows, "oracle", seed, estimand, {}, {}, {"fit": 1.0, "evaluate": 2.0})
 
 
 def compared(**options) -> Comparison:
@@ -164,7 +170,8 @@ def test_an_interruption_before_anything_is_finished_is_passed_on(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"), [({"discount": 0.9}, "discount"), ({"values": (4.0, 1.0, 0.0)}, "values")]
+    ("changes", "words"),
+    [({"discount": 0.9}, "discount"), ({"horizon": 9}, "horizon"), ({"values": (4.0, 1.0, 0.0)}, "values")],
 )
 def test_estimates_of_another_comparison_are_not_taken(tmp_path, changes, words):
     kept(tmp_path, [])
@@ -200,6 +207,84 @@ def test_values_that_overflowed_leave_room_for_the_others(capsys):
         assert text in shown
 
 
+@dataclass(frozen=True)
+class Weighing(Oracle):
+    """An oracle that only knows what policies earn when they sample their actions."""
+
+    def check_estimand(self, asked, space):
+        return replace(asked, actions="sample")
+
+    def evaluate(self, policies, **options):
+        return super().evaluate(policies, **{**options, "actions": "sample"})
+
+
+@dataclass(frozen=True)
+class Limited(Oracle):
+    """An oracle that cannot look beyond a horizon, and must not be fitted to find that out."""
+
+    def check_estimand(self, asked, space):
+        if asked.endless:
+            raise InputError("needs a time limit")
+        return asked
+
+    def fit(self, episodes, **options):
+        raise AssertionError("was fitted")
+
+
+def test_all_methods_are_asked_for_as_many_steps_as_the_longest_logged_episode_has():
+    comparison = compared(discount=0.9)
+    assert comparison.estimand == Estimand(0.9, 15, "mean")
+    assert {found[0].estimand for found in comparison.estimates.values()} == {comparison.estimand}
+    assert compared(horizon=7).estimand.horizon == 7
+    assert comparison.to_json()["estimand"]["text"] == str(comparison.estimand)
+
+
+@pytest.mark.parametrize("wrong", [{"horizon": 0}, {"discount": 1.5}, {"confidence": 1.0}])
+def test_a_question_without_an_answer_is_refused_before_anything_is_fitted(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        compare(linear_logs(), POLICIES, {"limited": Limited(())}, **wrong)
+
+
+def test_a_method_that_cannot_answer_is_left_out_before_anything_is_fitted():
+    with pytest.raises(InputError, match="needs a time limit"):
+        compare(linear_logs(), POLICIES, {"limited": Limited(())}, horizon=math.inf)
+
+    @dataclass(frozen=True)
+    class Known(Oracle):
+        def evaluate(self, policies, *, horizon, **options):
+            assert horizon == math.inf
+            return super().evaluate(policies, horizon=None, **options)
+
+    estimators = {"limited": Limited(()), "right": Known((0.0, 1.0, 4.0))}
+    comparison = compare(linear_logs(), POLICIES, estimators, horizon=math.inf)
+    assert comparison.failures == {"limited": "needs a time limit"}
+    assert comparison.estimand.endless
+    assert comparison.answers("right")
+
+
+def test_estimates_of_something_else_are_marked_and_have_no_scores(capsys):
+    from rich.console import Console
+
+    estimators = {"right": Oracle((0.0, 1.0, 4.0)), "weighed": Weighing((0.0, 1.0, 4.0))}
+    comparison = compare(linear_logs(), POLICIES, estimators, truth=TRUTH)
+    assert comparison.answers("right")
+    assert not comparison.answers("weighed")
+    assert len(comparison.scores("right")) == 1
+    assert comparison.scores("weighed") == ()
+    found = json.loads(json.dumps(comparison.to_json(), allow_nan=False))["methods"]
+    assert found["right"]["scores"] is not None
+    assert found["weighed"]["scores"] is None
+    assert [found[name]["estimand"]["actions"] for name in found] == ["mean", "sample"]
+    assert found["weighed"]["estimates"][0]["estimand"] == found["weighed"]["estimand"]
+    print_comparison(comparison, Console(width=100))
+    lines = capsys.readouterr().out.splitlines()
+    above = lines.index("Estimated: return of the first 15 steps, discount 0.995, policies act by their mean")
+    assert above < next(index for index, line in enumerate(lines) if "weighed (sampled)" in line)
+    scored = {line.split()[0]: line.split()[1:] for line in lines[-8:] if line.strip()}
+    assert scored["right"] == ["1.00", "0.00", "0.0", "3"]
+    assert scored["weighed"] == ["(sampled)", "3"]
+
+
 def test_a_task_name_stands_for_data_policies_and_truth(tmp_path, capsys):
     target = tmp_path / "out.json"
     few = ("--set", "wpdis.resamples=50")
@@ -207,8 +292,12 @@ def test_a_task_name_stands_for_data_policies_and_truth(tmp_path, capsys):
     assert code == 0
     result = json.loads(target.read_text())
     assert set(result["methods"]) == {"wpdis", "is"}
+    # The truth is of mean actions, for which vectors have no importance weights.
+    assert [found["scores"] for found in result["methods"].values()] == [None, None]
     assert len(result["truth"]) == len(result["policies"]) == 11
-    assert set(result["methods"]["is"]["scores"][0]) == {"rank_correlation", "regret", "absolute_error"}
+    assert result["estimand"]["text"] == (
+        "return of the first 200 steps, discount 0.995, policies act by their mean"
+    )
     assert result["agreement"]["is"]["is"] == pytest.approx(1)
     assert "rank correlation" in capsys.readouterr().out
 

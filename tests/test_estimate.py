@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
+from vlbm.estimand import Estimand
 from vlbm.estimate import Estimate, Estimates, all_warnings, from_returns
+from vlbm.storage import read_information, save_tree
 from vlbm.version import VERSION
 
 
@@ -128,7 +130,7 @@ def estimates() -> Estimates:
         rows=rows,
         method="vlbm",
         seed=3,
-        discount=0.99,
+        estimand=Estimand(0.99, 200, "mean"),
         settings={"branches": 2, "head_units": [8, 4]},
         data={"path": "logs.npz", "episodes": 7, "steps": 70},
         seconds={"fit": 1.5, "evaluate": 0.5},
@@ -188,6 +190,7 @@ def test_the_json_has_exactly_the_fields_that_were_promised(estimates, tmp_path)
         "seed",
         "confidence",
         "discount",
+        "estimand",
         "settings",
         "data",
         "seconds",
@@ -216,12 +219,40 @@ def test_the_json_has_exactly_the_fields_that_were_promised(estimates, tmp_path)
     assert first["warnings"] == ["unlike the data"]
 
 
+def test_what_is_estimated_stands_above_the_numbers_and_beside_them(estimates):
+    line = "Estimated: return of the first 200 steps, discount 0.99, policies act by their mean"
+    assert str(estimates).startswith(line + "\n")
+    assert estimates._repr_html_().startswith(f"<p>{line}</p><table>")
+    assert estimates.to_json()["estimand"] == {
+        "discount": 0.99,
+        "horizon": 200,
+        "actions": "mean",
+        "text": line.removeprefix("Estimated: "),
+    }
+
+
+@pytest.mark.parametrize("horizon", [7, None])
+def test_saved_estimates_know_what_they_are_of_and_older_ones_say_it_in_their_settings(
+    estimates, horizon, tmp_path
+):
+    made = replace(estimates, estimand=Estimand(0.9, horizon, "sample"))
+    made.save(tmp_path / "new.safetensors", identity={})
+    assert Estimates.load(tmp_path / "new.safetensors").estimand == made.estimand
+    information = read_information(tmp_path / "new.safetensors")
+    del information["estimand"]
+    information["settings"] |= {"horizon": horizon, "actions": "sample"}
+    save_tree(
+        tmp_path / "old.safetensors", [np.asarray(row.returns) for row in made], information=information
+    )
+    assert Estimates.load(tmp_path / "old.safetensors").estimand == made.estimand
+
+
 def test_a_warning_that_many_policies_share_is_said_once():
     rows = [
         from_returns(name, [np.zeros(2)], length=1.0, warnings=("too few", *extra))
         for name, extra in (("a", ()), ("b", ("too wide",)), ("c", ()), ("d", ()))
     ]
-    estimates = Estimates(tuple(rows), "method", 0, 0.9, {}, {}, warnings=("old data",))
+    estimates = Estimates(tuple(rows), "method", 0, Estimand(0.9, 5, "mean"), {}, {}, warnings=("old data",))
     assert estimates.all_warnings == ["old data", "a, b, c and 1 more: too few", "b: too wide"]
 
 
@@ -231,7 +262,9 @@ def test_warnings_that_differ_in_numbers_alone_are_said_once_with_their_range():
             from_returns(name, [np.zeros(2)], length=1.0, warnings=(f"in 20% of 1,000 steps moved by {by}",))
             for name, by in zip("ab", moved, strict=True)
         ]
-        return Estimates(tuple(rows), "method", seed, 0.9, {}, {}, warnings=("old data",))
+        return Estimates(
+            tuple(rows), "method", seed, Estimand(0.9, 5, "mean"), {}, {}, warnings=("old data",)
+        )
 
     first, second = run(0, "9.5", "62"), run(1, "1.2e+03", "-4")
     assert first.all_warnings == ["old data", "a, b: in 20% of 1,000 steps moved by 9.5 to 62"]

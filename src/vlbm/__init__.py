@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vlbm.environment import LearnedVectorEnvironment as LearnedVectorEnvironment
     from vlbm.episodes import Episodes as Episodes
     from vlbm.errors import InputError as InputError
+    from vlbm.estimand import Estimand as Estimand
     from vlbm.estimate import Estimate as Estimate
     from vlbm.estimate import Estimates as Estimates
     from vlbm.estimators.behaviour_cloning import BehaviourCloning as BehaviourCloning
@@ -64,6 +65,7 @@ _HOME = {
     "Episodes": "vlbm.episodes",
     "LearnedEnvironment": "vlbm.environment",
     "LearnedVectorEnvironment": "vlbm.environment",
+    "Estimand": "vlbm.estimand",
     "Estimate": "vlbm.estimate",
     "Estimates": "vlbm.estimate",
     "InputError": "vlbm.errors",

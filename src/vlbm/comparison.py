@@ -8,15 +8,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.estimand import Actions, Estimand, Horizon
 from vlbm.estimate import CONFIDENCE, Estimates, pooled
-from vlbm.estimators.base import Estimator, plain
+from vlbm.estimators.base import Estimator, check_request, plain
 from vlbm.estimators.memory import Memory
 from vlbm.evidence.gathering import Evidence, Examiner
 from vlbm.evidence.keeping import load_evidence, save_evidence
@@ -48,6 +49,7 @@ class Comparison:
     """Estimates of the same policies by several methods, once for every seed."""
 
     policies: tuple[str, ...]
+    estimand: Estimand  # that was asked for, and that the truth is of
     estimates: Mapping[str, tuple[Estimates, ...]]  # by method
     failures: Mapping[str, str]  # methods that could not be used, and why
     truth: Mapping[str, float] | None = None
@@ -55,6 +57,16 @@ class Comparison:
     logged: LoggedSummary | None = None  # what the page shows beside the estimates, where it was gathered
     evidence: Mapping[str, Evidence] = field(default_factory=dict)  # by method, of the first seed
     command: str | None = None  # that made it
+
+    def answers(self, method: str) -> bool:
+        """Whether it estimates what was asked for."""
+        return all(found.estimand == self.estimand for found in self.estimates[method])
+
+    def label(self, method: str) -> str:
+        """What tables call a method: with what it answers for, where that is not what was asked for."""
+        if self.answers(method):
+            return method
+        return f"{method} ({self.estimates[method][0].estimand.differences(self.estimand)})"
 
     def values(self, method: str) -> Float[np.ndarray, " policies"]:
         """Averaged over seeds."""
@@ -74,9 +86,11 @@ class Comparison:
         return np.nan_to_num(found, nan=0.0)
 
     def scores(self, method: str) -> tuple[Score, ...]:
-        """One for every seed; only where the truth is known."""
+        """One for every seed, where the truth is known; none where the truth is not of what it estimates."""
         if self.truth is None:
             raise InputError("there are no true returns to score by")
+        if not self.answers(method):
+            return ()
         true = np.array([self.truth[name] for name in self.policies])
         ordered = len(true) > 1
         return tuple(
@@ -97,16 +111,18 @@ class Comparison:
         return {
             "version": VERSION,
             "task": self.task,
+            "estimand": self.estimand.to_json(),
             "policies": list(self.policies),
             "truth": None if self.truth is None else dict(self.truth),
             "methods": {
                 method: {
+                    "estimand": found[0].estimand.to_json(),
                     "estimates": [estimates.to_json() for estimates in found],
                     "seconds": self.seconds(method),
                     **(
                         {}
                         if self.truth is None
-                        else {"scores": [score.to_json() for score in self.scores(method)]}
+                        else {"scores": [score.to_json() for score in self.scores(method)] or None}
                     ),
                 }
                 for method, found in self.estimates.items()
@@ -134,9 +150,7 @@ class Job:
 
     episodes: Episodes
     policies: Mapping[str, Policy]
-    discount: float
-    horizon: int | None
-    actions: Literal["mean", "sample"]
+    estimand: Estimand
     confidence: float
     data: str  # fingerprint of the episodes
     directory: Path | None
@@ -151,18 +165,14 @@ class Job:
         """Those of an earlier run, if there are any and they may be taken; else fitted and evaluated now."""
         place = None if self.directory is None else self.directory / f"{method}-{seed}"
         file = None if place is None else place.with_suffix(".safetensors")
-        asked: dict[str, Any] = {
-            "discount": self.discount,
-            "horizon": self.horizon,
-            "actions": self.actions,
-            "confidence": self.confidence,
-        }
+        asked = {**self.estimand.question, "confidence": self.confidence}
         settings: Any = estimator  # a dataclass, as all estimators are
         identity = {
             "settings": plain(asdict(settings)),
             "data": self.data,
             "policies": list(self.policies),
-            **asked,
+            **vars(self.estimand),
+            "confidence": self.confidence,
         }
         kept = (
             place.with_name(f"{place.name}-evidence.safetensors") if examined and place is not None else None
@@ -201,9 +211,10 @@ def alone(
     evidence: Evidence | None = None,
     **rest: Any,
 ) -> Comparison:
-    """The estimates of one method, as a comparison with nobody."""
+    """The estimates of one method, as a comparison with nobody: what it answers is what was asked for."""
     return Comparison(
         policies=tuple(row.policy for row in estimates),
+        estimand=estimates.estimand,
         estimates={estimates.method: (estimates,)},
         failures={},
         truth=truth,
@@ -220,8 +231,8 @@ def compare(
     seeds: Sequence[int] = (0,),
     discount: float = 0.995,
     gamma: float | None = None,
-    horizon: int | None = None,
-    actions: Literal["mean", "sample"] = "mean",
+    horizon: Horizon = None,
+    actions: Actions = "mean",
     confidence: float = CONFIDENCE,
     truth: Mapping[str, float] | None = None,
     task: str | None = None,
@@ -234,16 +245,22 @@ def compare(
 ) -> Comparison:
     """Fit and evaluate every estimator with every seed; `gamma` is another name for the discount.
 
-    A method that cannot be used on these data or policies, or whose training diverges, is left out and
-    the reason kept; if all are, the first reason is raised. `finished` is called after every method.
-    With a directory, every finished estimate is kept there, and with `resume` taken from there instead of
-    being made again; Ctrl-C ends the comparison with what is finished. What methods have in common, such
-    as the critics of `dr` and `wdr`, is trained once. An `examiner` gathers evidence for a page from
-    the first seed of every method.
+    All are asked for the same: the return of `horizon` steps, by default as many as the longest logged
+    episode has, or without a limit (`math.inf`). `truth` must be of that kind. A method that can only answer
+    for sampled actions where `actions` are means says so, and is not scored.
+
+    A method that cannot be used on these data or policies, or for this question, or whose training diverges,
+    is left out and the reason kept; if all are, the first reason is raised. `finished` is called after every
+    method. With a directory, every finished estimate is kept there, and with `resume` taken from there
+    instead of being made again; Ctrl-C ends the comparison with what is finished. What methods have in
+    common, such as the critics of `dr` and `wdr`, is trained once. An `examiner` gathers evidence for a page
+    from the first seed of every method.
     """
     if not estimators:
         raise InputError("no methods were given")
     discount = discount if gamma is None else gamma
+    check_request(discount=discount, horizon=horizon, episodes=1, confidence=confidence)
+    asked = Estimand.asked(discount=discount, horizon=horizon, actions=actions, longest=episodes.longest)
     done: dict[str, tuple[Estimates, ...]] = {}
     failures: dict[str, str] = {}
     evidence: dict[str, Evidence] = {}
@@ -252,16 +269,20 @@ def compare(
 
     def so_far() -> Comparison:
         parts = (dict(done), dict(failures), truth, task, logged, dict(evidence), command)
-        return Comparison(tuple(policies), *parts)
+        return Comparison(tuple(policies), asked, *parts)
 
+    # What cannot be answered is known before anything is trained.
+    for method, estimator in estimators.items():
+        try:
+            estimator.check_estimand(asked, episodes)
+        except InputError as error:
+            failures[method], first = str(error), first or error
     data = episodes.fingerprint() if directory is not None else ""
     memory = Memory(ROOM * len(seeds))
     job = Job(
         episodes,
         policies,
-        discount,
-        horizon,
-        actions,
+        asked,
         confidence,
         data,
         directory,
@@ -271,6 +292,8 @@ def compare(
         memory,
     )
     for method, estimator in estimators.items():
+        if method in failures:
+            continue
         found: list[Estimates] = []
         try:
             for seed in seeds:

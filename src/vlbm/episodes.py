@@ -117,6 +117,11 @@ class Episodes:
         return len(self.reward)
 
     @property
+    def longest(self) -> int:
+        """Steps of the longest episode."""
+        return int(self.length.max())
+
+    @property
     def observation_size(self) -> int:
         return self.observation.shape[1]
 

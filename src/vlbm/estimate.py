@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vlbm.errors import require
+from vlbm.estimand import Estimand
 from vlbm.storage import load_tree, read_information, save_tree, write_text
 from vlbm.version import VERSION
 
@@ -111,7 +112,7 @@ class Estimates(Sequence[Estimate]):
     rows: tuple[Estimate, ...]
     method: str
     seed: int
-    discount: float
+    estimand: Estimand  # what is estimated
     settings: Mapping[str, Any]
     data: Mapping[str, Any]  # path, episodes, steps
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -139,6 +140,10 @@ class Estimates(Sequence[Estimate]):
         return iter(self.rows)
 
     @property
+    def discount(self) -> float:
+        return self.estimand.discount
+
+    @property
     def values(self) -> Float[np.ndarray, " policies"]:
         return np.array([row.value for row in self.rows])
 
@@ -157,6 +162,7 @@ class Estimates(Sequence[Estimate]):
             "version": VERSION,
             "seed": self.seed,
             "discount": self.discount,
+            "estimand": self.estimand.to_json(),
             "confidence": self.confidence,
             "settings": dict(self.settings),
             "data": dict(self.data),
@@ -219,9 +225,10 @@ class Estimates(Sequence[Estimate]):
             )
             for row, found in zip(information["policies"], returns, strict=True)
         )
-        kept = ("method", "seed", "discount", "settings", "data", "seconds", "interrupted")
+        kept = ("method", "seed", "settings", "data", "seconds", "interrupted")
         return cls(
             rows,
+            estimand=_estimand_of(information),
             warnings=tuple(information["warnings"]),
             confidence=information.get("confidence", CONFIDENCE),
             **{name: information[name] for name in kept},
@@ -247,6 +254,14 @@ class Estimates(Sequence[Estimate]):
         from vlbm.report.tables import as_html
 
         return as_html(self)
+
+
+def _estimand_of(information: Mapping[str, Any]) -> Estimand:
+    """What saved estimates are of; older files say it among the settings."""
+    if "estimand" in information:
+        return Estimand.from_json(information["estimand"])
+    settings = information["settings"]
+    return Estimand(information["discount"], settings["horizon"], settings["actions"])
 
 
 def pooled(found: Sequence[Estimates]) -> Estimates:

@@ -71,7 +71,7 @@ def test_a_categorical_clone_finds_the_probabilities_and_says_so():
     unlogged = replace(logged, log_prob=None)
     evaluator = ImportanceSampling(clone_steps=600).fit(unlogged)
     assert np.abs(np.exp(evaluator.log_prob) - np.exp(logged.log_prob)).mean() < 0.05
-    estimates = evaluator.evaluate(system.targets, discount=system.discount)
+    estimates = evaluator.evaluate(system.targets, discount=system.discount, actions="sample")
     (note,) = estimates.warnings[:1]
     assert "cloned by a categorical network" in note
     entropy = logged.log_prob.mean()
@@ -80,7 +80,7 @@ def test_a_categorical_clone_finds_the_probabilities_and_says_so():
     assert note in estimates.to_json()["warnings"]
     known = ImportanceSampling().fit(logged)
     assert not known.notes
-    true = known.evaluate(system.targets, discount=system.discount)
+    true = known.evaluate(system.targets, discount=system.discount, actions="sample")
     for cloned, row in zip(estimates, true, strict=True):
         assert abs(cloned.value - row.value) < 2 * row.standard_error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -49,10 +50,14 @@ class Case:
     def on(self, name: str) -> Case:
         return replace(self, **self.elsewhere.get(name, {}))
 
+    def asked(self, system: ExactSystem) -> dict[str, Any]:
+        """What is asked of all: values of sampled actions, for these are known exactly."""
+        horizon = math.inf if self.endless else system.horizon
+        return {"discount": system.discount, "horizon": horizon, "actions": "sample", **self.options}
+
 
 FQE_SMALL = FQE(units=(32,), rounds=3, steps=1000, learning_rate=3e-3, target_rate=0.05)
 RATIOS_SMALL = ("units=64", "steps=100", "resamples=500")
-SAMPLED = {"actions": "sample"}
 # Linear equations for last layers multiply the rounding of single precision.
 SOLVED = 2e-3
 # With 25 actions, 11 units are the most that leave every action a head of its own in these equations. Where
@@ -70,7 +75,7 @@ WORLD_SMALL: dict[str, Any] = {
     "validate_every": 600,
     "sampling": "all",
 }
-IMAGINED = {"actions": "sample", "episodes": 2000}
+IMAGINED = {"episodes": 2000}
 CASES = {
     "is": Case(ImportanceSampling(kind="is")),
     "wis": Case(ImportanceSampling(kind="wis")),
@@ -87,10 +92,9 @@ CASES = {
         ("graph", "chain", "cliff", "linear", "sepsis"),
         endless=True,
         rounding=SOLVED,
-        options=SAMPLED,
         elsewhere={"sepsis": {"estimator": FQE_SEPSIS}},
     ),
-    "fqe, horizon": Case(FQE_SMALL, ("linear",), rounding=SOLVED, options={**SAMPLED, "horizon": 10}),
+    "fqe, horizon": Case(FQE_SMALL, ("linear",), rounding=SOLVED),
     "dr": Case(
         DoublyRobust(kind="dr", critic=replace(FQE_SMALL, steps=300)),
         ("graph", "chain", "cliff", "linear", "sepsis"),
@@ -131,7 +135,6 @@ CASES = {
             episodes=1000,
             endless=True,
             rounding=SOLVED,
-            options=SAMPLED,
             elsewhere={
                 "cliff": {"episodes": 3000},  # many cells are hardly ever seen
                 "sepsis": {"estimator": make_estimator(name, settings=RATIOS_SEPSIS), "episodes": 3000},
@@ -145,7 +148,6 @@ CASES = {
             ("linear",),
             episodes=1000,
             rounding=SOLVED,
-            options={**SAMPLED, "horizon": 10},
         )
         for name in ("dice", "vpm")
     },
@@ -204,7 +206,7 @@ def fitted(case: str, name: str) -> Evaluator:
 
 def evaluate(case: str, name: str, policies: Any = None, **options: Any):
     system = system_named(name)
-    options = {"discount": system.discount, **CASES[case].on(name).options, **options}
+    options = {**CASES[case].on(name).asked(system), **options}
     return fitted(case, name).evaluate(policies or system.targets, **options)
 
 
@@ -259,7 +261,7 @@ def test_an_evaluator_says_what_it_is_and_where_its_data_came_from(case):
     assert evaluator.data["episodes"] == CASES[case].episodes
     located = replace(evaluator, data={**evaluator.data, "path": "logs.npz"})
     system = system_named(CASES[case].systems[0])
-    estimates = located.evaluate(system.targets, discount=system.discount, **CASES[case].options)
+    estimates = located.evaluate(system.targets, **CASES[case].asked(system))
     assert estimates.method == CASES[case].estimator.method == case.partition(",")[0]
     assert estimates.data["path"] == "logs.npz"
 

@@ -46,7 +46,7 @@ def exact_critic(error: float = 0.0) -> Given:
 
 
 def estimate(kind: str, episodes: Episodes, critic: Given, policy: Any = TARGET, **options: Any):
-    options = {"discount": DISCOUNT, **options}
+    options = {"discount": DISCOUNT, "actions": "sample", **options}
     evaluator = DoublyRobust(kind=kind, resamples=200).fit(episodes)  # type: ignore[arg-type]
     return evaluator.with_critics({"it": critic}).evaluate({"it": policy}, **options)[0]
 
@@ -149,7 +149,7 @@ def test_a_policy_without_a_critic_and_a_critic_without_numbers_are_named():
 def test_folds_train_critics_apart_and_the_result_says_how_it_was_made():
     critic = FQE(units=(8,), rounds=2, steps=100, learning_rate=1e-2)
     settings = DoublyRobust(kind="dr", folds=2, critic=critic)
-    estimates = settings.fit(LOGS).evaluate({"it": TARGET}, discount=DISCOUNT)
+    estimates = settings.fit(LOGS).evaluate({"it": TARGET}, discount=DISCOUNT, actions="sample")
     assert abs(estimates[0].value - TRUTH) < 4 * estimates[0].standard_error
     assert estimates.to_json()["settings"]["folds"] == 2
     assert estimates.to_json()["settings"]["critic.units"] == [8]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +47,7 @@ def constant(*, terminated: bool, episodes: int = 100) -> Episodes:
 
 
 def evaluate(episodes: Episodes, policies: Any, settings: FQE = TINY, **options: Any):
-    options = {"discount": 0.9, "actions": "sample", **options}
+    options = {"discount": 0.9, "horizon": math.inf, "actions": "sample", **options}
     return settings.fit(episodes).evaluate(policies, **options)
 
 

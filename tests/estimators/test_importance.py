@@ -39,7 +39,7 @@ def episodes_of(
 
 
 def estimate(kind: str, episodes: Episodes, policy: Any, *, discount: float = 1.0, **settings: Any):
-    options = {"horizon": settings.pop("horizon", None)}
+    options = {"horizon": settings.pop("horizon", None), "actions": settings.pop("actions", "sample")}
     estimator = ImportanceSampling(kind=kind, **{"resamples": 50, **settings})  # type: ignore[arg-type]
     return estimator.fit(episodes).evaluate({"it": policy}, discount=discount, **options)[0]
 
@@ -125,12 +125,12 @@ def test_an_estimate_is_the_mean_of_its_terms():
     evaluator = ImportanceSampling(kind="pdis").fit(logged)
     likelihood = log_probs({"it": policy}, logged)["it"]
     terms = evaluator.terms(likelihood, discount=0.98)
-    row = evaluator.evaluate(policy, discount=0.98)[0]
+    row = evaluator.evaluate(policy, discount=0.98, actions="sample")[0]
     assert row.value == pytest.approx(terms.scale * terms.top.mean(), rel=1e-12)
 
 
 def test_the_effective_sample_size_is_in_the_json():
-    estimates = ImportanceSampling(resamples=10).fit(RAGGED).evaluate(POLICY)
+    estimates = ImportanceSampling(resamples=10).fit(RAGGED).evaluate(POLICY, actions="sample")
     (row,) = estimates.to_json()["policies"]
     weight = np.array([FIRST[2], 0.5])
     assert row["details"]["effective_sample_size"] == pytest.approx(weight.sum() ** 2 / (weight**2).sum())
@@ -267,9 +267,9 @@ def test_self_normalised_kinds_do_not_mind_the_size_of_the_weights(shift):
     policy = system.targets["on 0.7"]
     for kind in ("wis", "wpdis"):
         evaluator = ImportanceSampling(kind=kind, resamples=50).fit(logged)
-        plain = evaluator.evaluate(policy)[0]
+        plain = evaluator.evaluate(policy, actions="sample")[0]
         # Past the check of the log, which rightly finds such numbers impossible.
-        shifted = replace(evaluator, log_prob=moved.log_prob).evaluate(policy)[0]
+        shifted = replace(evaluator, log_prob=moved.log_prob).evaluate(policy, actions="sample")[0]
         assert shifted.value == pytest.approx(plain.value, rel=1e-9)
         assert finite(shifted)
 
@@ -295,14 +295,14 @@ def test_weight_in_one_episode_is_said():
 
 def test_episodes_cut_off_early_are_said():
     logged = episodes_of([[0, 1], [1]], [[1.0, 2.0], [1.0]], terminated=[False, False])
-    estimates = ImportanceSampling(resamples=10).fit(logged).evaluate(POLICY)
+    estimates = ImportanceSampling(resamples=10).fit(logged).evaluate(POLICY, actions="sample")
     assert any("1 of 2 episodes were cut off before step 2" in text for text in estimates.warnings)
-    assert not ImportanceSampling(resamples=10).fit(RAGGED).evaluate(POLICY).warnings
+    assert not ImportanceSampling(resamples=10).fit(RAGGED).evaluate(POLICY, actions="sample").warnings
 
 
 def test_a_policy_without_log_probability_is_refused_by_name():
-    with pytest.raises(InputError, match=r"policy 'plain' has no log-probability.*such as vlbm or fqe"):
-        ImportanceSampling().fit(RAGGED).evaluate({"plain": FunctionPolicy(lambda seen: np.zeros(len(seen)))})
+    with pytest.raises(InputError, match=r"policy 'it' has no log-probability.*such as vlbm or fqe"):
+        estimate("wis", RAGGED, FunctionPolicy(lambda seen: np.zeros(len(seen))))
 
 
 def test_log_probabilities_that_are_none_are_refused():
@@ -435,7 +435,8 @@ def test_who_must_be_surer_gets_a_wider_interval_around_the_same_value(interval)
     logged = system.sample(system.behaviour, episodes=1000, seed=0)
     evaluator = ImportanceSampling(kind="wis", interval=interval, bounds=(-4.0, 4.0)).fit(logged)
     found = [
-        evaluator.evaluate(system.targets, discount=0.98, confidence=level) for level in (0.8, 0.95, 0.99)
+        evaluator.evaluate(system.targets, discount=0.98, actions="sample", confidence=level)
+        for level in (0.8, 0.95, 0.99)
     ]
     assert [estimates.confidence for estimates in found] == [0.8, 0.95, 0.99]
     for rows in zip(*found, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -34,6 +35,9 @@ class Walking:
     start: str = "encoder"
     held_out: float = 0.25
     method: str = "walk"
+
+    def check_estimand(self, asked, space):
+        return asked
 
 
 def walker(logs, models: int = 2) -> WorldEvaluator:
@@ -92,6 +96,14 @@ def test_without_a_log_what_it_would_tell_is_left_out(logs):
     assert evidence.times.tolist() == [0, 1, 2, 3, 4, 5]
     assert evidence.model.calibration is None
     assert evidence.policies["stays"].outside is None
+
+
+def test_without_a_time_limit_the_log_is_looked_at_as_far_as_it_goes(logs):
+    summary = Examiner.of(logs, discount=0.9, horizon=math.inf).summary
+    assert summary.times[-1] == logs.longest
+    assert summary.mean == pytest.approx(logs.returns(0.9).mean())
+    assert summary.cut == int((~logs.terminated).sum()) > 0
+    assert Examiner.of(logs, discount=0.9).summary.cut < summary.cut
 
 
 def test_worlds_that_know_where_their_log_has_data_need_no_log_for_it(logs):

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 
-from pages import NAMES, made_comparison, made_estimates, made_evidence
+from pages import ASKED, NAMES, made_comparison, made_estimates, made_evidence
 from vlbm.comparison import alone
 from vlbm.estimate import Estimate, Estimates, pooled
 from vlbm.report.downloads import records
@@ -95,6 +95,70 @@ def test_methods_that_disagree_are_named():
     assert last.striptags().endswith(
         "wpdis ranks otherwise (agreement \N{MINUS SIGN}1.00) and puts tortoise first."
     )
+
+
+SAMPLED = replace(ASKED, actions="sample")
+
+
+def with_sampled(*, first: bool = False):
+    """A comparison whose wpdis answers for sampled actions, though mean ones were asked for."""
+    made = made_comparison()
+    weighed = {"wpdis": (made_estimates(method="wpdis", shift=3.0, weighed=True, estimand=SAMPLED),)}
+    rest = {"vlbm": made.estimates["vlbm"]}
+    return replace(made, estimates={**weighed, **rest} if first else {**rest, **weighed})
+
+
+def test_a_page_says_what_is_estimated_before_anything_else():
+    page = html(made_comparison())
+    assert page.index(f"Estimated: {ASKED}.") < page.index("<section")
+    assert f"Asked for: {ASKED}." in page
+
+
+def test_a_method_that_answers_for_something_else_is_marked_and_kept_from_the_truth():
+    page = assemble(with_sampled())
+    blocks = {section.name: section.blocks for section in page.sections}
+    prose, dots, agreement = blocks["methods"][:3]
+    assert prose.paragraphs[1].startswith("wpdis answers for something else")
+    assert prose.paragraphs[1].endswith(f"{SAMPLED}.")
+    assert [label for _, label in dots.legend] == ["vlbm", "wpdis (sampled)"]
+    assert agreement.headings == ("agreement", "vlbm", "wpdis (sampled)")
+    scores, gallery = blocks["truth"]
+    assert [row[0] for row in scores.rows] == ["vlbm", "wpdis (sampled)"]
+    assert scores.rows[1][1:] == ("", "", "")
+    assert all(scores.rows[0])
+    assert not any("wpdis" in row[0] for row in gallery.charts[0].table.rows)
+    assert [label for _, label in gallery.charts[0].legend] == ["vlbm"]
+    found = {record["method"]: record for record in records(find(with_sampled()))}
+    assert found["vlbm"]["truth"] is not None
+    assert found["wpdis"]["truth"] is None
+    assert found["wpdis"]["estimand"] == str(SAMPLED)
+
+
+def test_the_first_method_that_answers_what_was_asked_makes_the_page():
+    findings = find(with_sampled(first=True))
+    assert findings.method == "vlbm"
+    assert "rank the policies much alike" in answer(findings)[-1]
+
+
+def test_where_no_method_answers_what_was_asked_the_truth_is_left_out():
+    made = with_sampled()
+    page = html(replace(made, estimates={"wpdis": made.estimates["wpdis"]}))
+    assert f"Estimated: {SAMPLED}." in page
+    assert "truth" not in [section["id"] for section in Reader(page).all("section")]
+    assert "The true value, known for this task" not in page
+
+
+def test_returns_that_were_cut_off_are_not_held_against_values_without_a_time_limit():
+    endless = replace(ASKED, horizon=None)
+    made = replace(
+        made_comparison(methods=1),
+        estimand=endless,
+        estimates={"fqe": (made_estimates(method="fqe", estimand=endless),)},
+    )
+    assert find(made).above is not None
+    cut = find(replace(made, logged=replace(made.logged, cut=5)))
+    assert cut.above is None
+    assert not any("logged return" in reason.text for reason in cut.verdicts[2].reasons)
 
 
 def test_a_page_is_one_whole_document_with_every_section():
@@ -193,7 +257,7 @@ def test_a_method_that_imagines_nothing_borrows_what_another_imagined():
 def constant(names: list[str], returns: np.ndarray) -> Estimates:
     value = float(returns.mean())
     rows = tuple(Estimate(name, value, 0.0, value, value, returns, 1.0) for name in names)
-    return Estimates(rows, "vlbm", 0, 1.0, {}, {})
+    return Estimates(rows, "vlbm", 0, ASKED, {}, {})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from contextvars import ContextVar
 from dataclasses import replace
@@ -53,6 +54,13 @@ Column = Annotated[
 Choices = Annotated[
     int | None, typer.Option(help="How many discrete actions there are, if not all were logged.")
 ]
+HorizonText = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STEPS",
+        help="Steps that count; inf for no time limit. Default: the longest logged episode, or the task's.",
+    ),
+]
 Confidence = Annotated[float, typer.Option(help="How surely intervals shall hold the value.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.")]
 Resume = Annotated[
@@ -78,22 +86,31 @@ def named_columns(column: list[str]) -> dict[str, Any]:
     return columns
 
 
+def read_horizon(text: str | None) -> int | float | None:
+    """What --horizon says, as `evaluate` takes it."""
+    if text is None:
+        return None
+    if text.strip().lower() in ("inf", "endless"):
+        return math.inf
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(
+            f"--horizon {text}: give a whole number of steps, or inf for no time limit"
+        ) from None
+
+
 def fit_estimator(
     path: str,
     logged: Episodes,
-    method: str,
-    preset: str,
-    settings: list[str],
+    estimator: Any,
     seed: int,
     save: Path | None,
     resume: bool,
     progress: Progress,
 ) -> Any:
-    from vlbm.estimators.registry import make_estimator
-
     if resume and save is None:
         raise InputError("--resume needs --save DIR, the directory of the interrupted run")
-    estimator = make_estimator(method, preset, settings)
     try:
         evaluator = estimator.fit(logged, seed=seed, directory=save, resume=resume, progress=progress)
     except InputError as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from vlbm.cli.common import (
     Choices,
     Column,
     Confidence,
+    HorizonText,
     Quiet,
     Report,
     Resume,
@@ -22,8 +24,16 @@ from vlbm.cli.common import (
     load_episodes,
     make_console,
     make_progress,
+    read_horizon,
 )
 from vlbm.errors import InputError
+from vlbm.estimand import Estimand
+
+if TYPE_CHECKING:
+    from vlbm.comparison import Comparison
+    from vlbm.episodes import Episodes
+
+DEFAULT = "vlbm,wpdis"
 
 
 def compare(
@@ -35,8 +45,13 @@ def compare(
         ),
     ],
     methods: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Which estimators; `vlbm methods` lists them.")
-    ] = "vlbm,wpdis",
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Which estimators; `vlbm methods` lists them. Default: of vlbm,wpdis those that answer what "
+            "is asked.",
+        ),
+    ] = None,
     settings: Annotated[
         list[str],
         typer.Option("--set", metavar="METHOD.KEY=VALUE ...", help="Settings, such as vlbm.steps=500."),
@@ -45,9 +60,7 @@ def compare(
     discount: Annotated[
         float | None, typer.Option(help="Weight of the next step's reward. Default: 0.995, or the task's.")
     ] = None,
-    horizon: Annotated[
-        int | None, typer.Option(help="Steps of an episode. Default: the longest logged one, or the task's.")
-    ] = None,
+    horizon: HorizonText = None,
     actions: Annotated[
         Actions | None,
         typer.Option(help="Policies act by their mean, or sample. Default: mean, or the task's."),
@@ -83,7 +96,7 @@ def compare(
 ) -> None:
     """Estimate by several methods and see whether they agree; with a TASK, also how right they are.
 
-    Example: `vlbm compare hopper-medium --methods vlbm,wpdis --seeds 3`
+    Example: `vlbm compare hopper-medium --methods vlbm,fqe --seeds 3`
     """
     from vlbm.comparison import compare as compare_methods
     from vlbm.estimators.base import check_request
@@ -95,13 +108,14 @@ def compare(
         raise InputError(f"--seeds {seeds}: must be at least 1")
     request: dict[str, Any] = {
         "discount": 0.995 if discount is None else discount,
-        "horizon": horizon,
+        "horizon": read_horizon(horizon),
         "actions": "mean" if actions is None else actions.value,
     }
-    check_request(discount=request["discount"], horizon=horizon, episodes=1, confidence=confidence)
+    check_request(discount=request["discount"], horizon=request["horizon"], episodes=1, confidence=confidence)
     for path in (json, report):
         check_writable(path)
-    estimators = _estimators(methods, settings)
+    known: dict[str, Any] = {}
+    estimators = _estimators(DEFAULT if methods is None else methods, settings)
     progress = make_progress(quiet)
     if len(inputs) == 1 and not Path(inputs[0]).exists():
         from vlbm.suites import load_task
@@ -116,7 +130,11 @@ def compare(
             progress=progress,
         )
         logged, candidates = task.episodes, dict(task.policies)
-        given = {"discount": discount, "horizon": horizon, "actions": actions and actions.value}
+        given = {
+            "discount": discount,
+            "horizon": request["horizon"],
+            "actions": actions and actions.value,
+        }
         request = {"discount": task.discount, "horizon": task.horizon, "actions": task.actions}
         for name, value in given.items():
             if value not in (None, request[name]):
@@ -124,7 +142,7 @@ def compare(
                     f"--{name} {value}: the true returns of {task.name} are for {name} {request[name]}; "
                     f"leave --{name} out, or compare on the data themselves: vlbm compare DATA POLICY..."
                 )
-        request |= {"truth": task.truth, "task": task.label}
+        known = {"truth": task.truth, "task": task.label}
     else:
         from vlbm.policies import load_policies
 
@@ -133,6 +151,12 @@ def compare(
         candidates = load_policies(*inputs[1:])
         logged = load_episodes(inputs[0], column, choices)
     check_before_fitting(logged, candidates)
+    asked = Estimand.asked(**request, longest=logged.longest)
+    left_out = _leave_out(estimators, asked, logged) if methods is None else {}
+
+    def whole(comparison: Comparison) -> Comparison:
+        return replace(comparison, failures={**left_out, **comparison.failures})
+
     examiner = None
     if report is not None or save is not None:
         from vlbm.evidence.gathering import Examiner
@@ -146,12 +170,14 @@ def compare(
         directory=save,
         resume=resume,
         progress=progress,
-        finished=None if json is None else lambda so_far: so_far.save_json(json),
+        finished=None if json is None else lambda so_far: whole(so_far).save_json(json),
         confidence=confidence,
         examiner=examiner,
         command=command_line(),
         **request,
+        **known,
     )
+    comparison = whole(comparison)
     if save is not None:
         from vlbm.report.saved import save_run
 
@@ -161,6 +187,23 @@ def compare(
     if json is not None:
         comparison.save_json(json)
     print_comparison(comparison, make_console())
+
+
+def _leave_out(estimators: dict[str, Any], asked: Estimand, logged: Episodes) -> dict[str, str]:
+    """Take away those that would answer for something else, which nobody asked for; says why."""
+    reasons = {}
+    for name, estimator in list(estimators.items()):
+        try:
+            answered = estimator.check_estimand(asked, logged)
+        except InputError:
+            continue  # comparing says it
+        if answered != asked:
+            del estimators[name]
+            reasons[name] = (
+                f"it would estimate another quantity ({answered}); to see it all the same, name it "
+                f"(--methods {DEFAULT}); a second opinion on what was asked for: --methods vlbm,fqe"
+            )
+    return reasons
 
 
 def _estimators(methods: str, settings: list[str]) -> dict[str, Any]:

@@ -44,7 +44,9 @@ def demo(
     evaluator = replace(evaluator, data={**evaluator.data, "path": "embedded: pendulum"})
     evaluator.save(output / "model")
     examiner = Examiner.of(task.episodes, discount=task.discount, horizon=task.horizon)
-    estimates, evidence = examiner.examine(evaluator, task.policies, progress=progress.titled("imagining"))
+    estimates, evidence = examiner.examine(
+        evaluator, task.policies, actions=task.actions, progress=progress.titled("imagining")
+    )
     estimates.save_json(output / "estimates.json")
     run = alone(
         estimates,

@@ -12,6 +12,7 @@ from vlbm.cli.common import (
     Choices,
     Column,
     Confidence,
+    HorizonText,
     Method,
     Preset,
     Quiet,
@@ -28,8 +29,10 @@ from vlbm.cli.common import (
     load_episodes,
     make_console,
     make_progress,
+    read_horizon,
 )
 from vlbm.errors import InputError
+from vlbm.estimand import Estimand
 
 if TYPE_CHECKING:
     from vlbm.worlds.rollout import Termination
@@ -48,9 +51,7 @@ def evaluate(
     preset: Preset = "default",
     settings: Settings = [],  # noqa: B006 (typer wants a list; nobody changes it)
     discount: Annotated[float, typer.Option(help="Weight of the next step's reward.")] = 0.995,
-    horizon: Annotated[
-        int | None, typer.Option(help="Steps of an imagined episode. Default: the longest logged one.")
-    ] = None,
+    horizon: HorizonText = None,
     episodes: Annotated[int, typer.Option(help="Imagined episodes per policy and model.")] = 50,
     actions: Annotated[Actions, typer.Option(help="Policies act by their mean, or sample.")] = Actions.mean,
     termination: Annotated[
@@ -81,11 +82,13 @@ def evaluate(
     Example: `vlbm evaluate logs.parquet candidates/*.onnx --report report.html`
     """
     from vlbm.estimators.base import check_request
+    from vlbm.estimators.registry import make_estimator
     from vlbm.policies import load_policies
     from vlbm.report.tables import print_estimates
     from vlbm.sources import is_data
 
-    check_request(discount=discount, horizon=horizon, episodes=episodes, confidence=confidence)
+    asked: dict[str, Any] = {"discount": discount, "horizon": read_horizon(horizon)}
+    check_request(**asked, episodes=episodes, confidence=confidence)
     for path in (json, report):
         check_writable(path)
     examined = report is not None or save is not None
@@ -110,7 +113,10 @@ def evaluate(
         policies = load_policies(*inputs[1:])
         logged = load_episodes(inputs[0], column, choices)
         check_before_fitting(logged, policies)
-        evaluator = fit_estimator(inputs[0], logged, method, preset, settings, seed, save, resume, progress)
+        estimator = make_estimator(method, preset, settings)
+        question = Estimand.asked(**asked, actions=actions.value, longest=logged.longest)
+        estimator.check_estimand(question, logged)
+        evaluator = fit_estimator(inputs[0], logged, estimator, seed, save, resume, progress)
     request: dict[str, Any] = {
         "episodes": episodes,
         "actions": actions.value,
@@ -123,7 +129,9 @@ def evaluate(
         from vlbm.comparison import alone
         from vlbm.evidence.gathering import Examiner
 
-        examiner = Examiner.of(logged, discount=discount, horizon=horizon)
+        # A saved model may know longer episodes than the data beside it.
+        asked["horizon"] = asked["horizon"] or evaluator.space.longest
+        examiner = Examiner.of(logged, **asked)
         estimates, evidence = examiner.examine(evaluator, policies, **request)
         run = alone(estimates, evidence=evidence, logged=examiner.summary, command=command_line())
         if save is not None:
@@ -135,7 +143,7 @@ def evaluate(
         if report is not None:
             run.report(report)
     else:
-        estimates = evaluator.evaluate(policies, discount=discount, horizon=horizon, **request)
+        estimates = evaluator.evaluate(policies, **asked, **request)
     if json is not None:
         estimates.save_json(json)
     print_estimates(estimates, make_console())

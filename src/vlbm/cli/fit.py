@@ -43,10 +43,11 @@ def fit(
         raise InputError(
             f"--method {method}: learns nothing before it knows the policies; use vlbm evaluate instead"
         )
+    from vlbm.estimators.registry import make_estimator
+
     logged = load_episodes(data, column, choices)
-    evaluator = fit_estimator(
-        data, logged, method, preset, settings, seed, save, resume, make_progress(quiet)
-    )
+    estimator = make_estimator(method, preset, settings)
+    evaluator = fit_estimator(data, logged, estimator, seed, save, resume, make_progress(quiet))
     keep(evaluator, save)
     console = make_console()
     for index, history in enumerate(evaluator.histories):

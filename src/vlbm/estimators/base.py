@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from vlbm.compilation import keep_programs
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
+from vlbm.estimand import Actions, Estimand, Horizon
 from vlbm.estimate import CONFIDENCE, Estimate, Estimates
 from vlbm.estimators.memory import Memory, forgetful
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
 from vlbm.policies.function import as_policy
-from vlbm.policies.stacked import Actions
 from vlbm.progress import Progress, silent
 from vlbm.worlds.rollout import Termination
 
+SAMPLED = (
+    "it answers for sampled actions, though mean ones were asked for: where actions are continuous, a mean "
+    "action has no importance weight"
+)
 # Told of the episodes that every policy had in one of the worlds, by the number of the world.
 Witness = Callable[[int, Mapping[str, Episodes]], None]
 
@@ -30,15 +35,26 @@ class Request:
     """What is asked of an evaluator: which policies, and what their value shall mean."""
 
     policies: Mapping[str, Policy]
-    discount: float = 0.995
-    horizon: int | None = None
+    estimand: Estimand
     episodes: int = 50
-    actions: Actions = "mean"
     termination: Termination | None = None
     confidence: float = CONFIDENCE  # with which intervals shall hold the value
     seed: int = 0
     progress: Progress = silent
     witness: Witness | None = None
+
+    @property
+    def discount(self) -> float:
+        return self.estimand.discount
+
+    @property
+    def horizon(self) -> int | None:
+        """None: without a time limit."""
+        return self.estimand.horizon
+
+    @property
+    def actions(self) -> Actions:
+        return self.estimand.actions
 
 
 class Answer(NamedTuple):
@@ -51,7 +67,7 @@ class Answer(NamedTuple):
 
 
 class Space(Protocol):
-    """What policies see and do; logged episodes have one."""
+    """What policies see and do, and for how long; logged episodes have one."""
 
     @property
     def observation_size(self) -> int: ...
@@ -59,6 +75,9 @@ class Space(Protocol):
     def action_size(self) -> int: ...
     @property
     def discrete(self) -> bool: ...
+    @property
+    def longest(self) -> int:
+        """Steps of the longest logged episode."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -82,7 +101,7 @@ class Evaluator(ABC):
         *,
         discount: float = 0.995,
         gamma: float | None = None,
-        horizon: int | None = None,
+        horizon: Horizon = None,
         episodes: int = 50,
         actions: Actions = "mean",
         termination: Termination | None = None,
@@ -94,7 +113,8 @@ class Evaluator(ABC):
         """The value of every policy, with an interval that shall hold it with probability `confidence`.
 
         A policy is one of `vlbm.policies`, a function from observations to actions, or an object with `mean`,
-        `sample` or `predict`. `gamma` is another name for the discount.
+        `sample` or `predict`. `gamma` is another name for the discount. The value is that of the first
+        `horizon` steps, by default as many as the longest logged episode has; `math.inf` sets no limit.
         `episodes`, `actions` and `termination` say how policies act in an imagined world, and `witness`
         is shown what they did there; evaluators that imagine none take them too and leave them unused,
         so that all are called alike.
@@ -112,32 +132,23 @@ class Evaluator(ABC):
             action_size=space.action_size,
             discrete=space.discrete,
         )
+        asked = Estimand.asked(discount=discount, horizon=horizon, actions=actions, longest=space.longest)
+        estimand = self.settings.check_estimand(asked, space)
         seed = self.seed if seed is None else seed
         began = time.monotonic()
         answer = self.answer(
-            Request(
-                named,
-                discount,
-                horizon,
-                episodes,
-                actions,
-                termination,
-                confidence,
-                seed,
-                progress,
-                witness,
-            )
+            Request(named, estimand, episodes, termination, confidence, seed, progress, witness)
         )
         return Estimates(
             rows=answer.rows,
             method=self.method,
             seed=seed,
-            discount=discount,
+            estimand=estimand,
             confidence=confidence,
             settings={**plain(asdict(self.settings)), **answer.circumstances},
             data=self.data,
             seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
-            warnings=(*self.notes, *answer.warnings),
+            warnings=(*self.notes, *([] if estimand == asked else [SAMPLED]), *answer.warnings),
             interrupted=answer.interrupted,
         )
 
@@ -169,6 +180,23 @@ class Estimator(ABC, Generic[Fitted]):
     """Settings of a method: subclasses are frozen dataclasses."""
 
     method: Any  # a field or a property: what tables call it
+    answers_endless: ClassVar[bool] = True  # whether it can do without a time limit
+    weighs_actions: ClassVar[bool] = False  # by how likely policies were to take them
+
+    def check_estimand(self, asked: Estimand, space: Space) -> Estimand:
+        """What it estimates when asked for this: the same, or what comes nearest; an error if it cannot.
+
+        Importance weights of a mean action exist only where actions are discrete: elsewhere methods that
+        weigh actions answer for sampled ones.
+        """
+        if asked.endless and not self.answers_endless:
+            raise InputError(
+                f"horizon inf: {self.method} cannot answer without a time limit; give a horizon (--horizon), "
+                "or use fqe, dice or vpm"
+            )
+        if self.weighs_actions and asked.actions == "mean" and not space.discrete:
+            return replace(asked, actions="sample")
+        return asked
 
     def fit(
         self,
@@ -202,7 +230,7 @@ def described(episodes: Episodes) -> dict[str, Any]:
 
 
 def check_request(
-    *, discount: float, horizon: int | None, episodes: int, confidence: float = CONFIDENCE
+    *, discount: float, horizon: Horizon, episodes: int, confidence: float = CONFIDENCE
 ) -> None:
     """Refuse what cannot be evaluated."""
     if not 0 < discount <= 1:
@@ -211,8 +239,16 @@ def check_request(
         raise InputError(f"episodes {episodes}: must be at least 1")
     if not 0 < confidence < 1:
         raise InputError(f"confidence {confidence}: must be above 0 and below 1, such as {CONFIDENCE}")
-    if horizon is not None and horizon < 1:
+    if horizon == math.inf and discount == 1:
+        raise InputError(
+            "discount 1: without a horizon values need not be finite; give a horizon, or a discount below 1"
+        )
+    if horizon is None or horizon == math.inf:
+        return
+    if not horizon >= 1:
         raise InputError(f"horizon {horizon}: must be at least 1")
+    if horizon != int(horizon):
+        raise InputError(f"horizon {horizon}: must be a whole number of steps, or inf for no time limit")
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:

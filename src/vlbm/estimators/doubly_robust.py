@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -26,7 +26,6 @@ from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.likelihood import log_probs
 from vlbm.estimators.transitions import Problem
 from vlbm.policies.base import Policy
-from vlbm.progress import Progress
 
 Kind = Literal["dr", "wdr"]
 
@@ -63,13 +62,15 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
     - `wdr`: divides every step's sum by the sum of its weights instead of their number; slightly
       biased, tamer. An episode that ended carries its last weight.
 
-    Policies act by sampling and need log-probabilities. The value is that of at most `horizon` steps,
-    by default as many as the longest logged episode has; what an episode that was cut off earlier would
+    Policies act by sampling and need log-probabilities, or by their likeliest action where actions are
+    discrete. The value is that of at most `horizon` steps; what an episode that was cut off earlier would
     have earned, the critic says. Where the weights vanish, the critic stands alone. The interval
     resamples episodes with the critic as it is; `folds` of 2 or more keep the episodes a critic was
     trained on apart from those it is corrected on, which that assumes.
     """
 
+    answers_endless: ClassVar[bool] = False
+    weighs_actions: ClassVar[bool] = True
     kind: Kind = "dr"
     clip: float | None = None  # largest weight; tames the estimate and leans it towards the critic
     folds: int = 1
@@ -126,13 +127,14 @@ class DoublyRobustEvaluator(Evaluator):
         return self.importance.episodes
 
     def answer(self, request: Request) -> Answer:
-        """The value of every policy when it acts by sampling, over at most `horizon` steps."""
+        """The value of every policy over at most `horizon` steps."""
         logs, named = self.importance.episodes, request.policies
-        discount, seed = request.discount, request.seed
-        steps = int(logs.length.max()) if request.horizon is None else request.horizon
-        likelihood = log_probs(named, logs)  # refuses policies without, before anything is trained
+        discount = request.discount
+        steps = logs.longest if request.horizon is None else request.horizon
+        # Policies without are refused before anything is trained.
+        likelihood = log_probs(named, logs, actions=request.actions)
         if self.given is None:
-            believed, doubts, interruption = self._train(named, discount, steps, seed, request.progress)
+            believed, doubts, interruption = self._train(request, steps)
         else:
             believed, doubts, interruption = _given(named, self.given, logs), {}, []
         rows = []
@@ -142,21 +144,21 @@ class DoublyRobustEvaluator(Evaluator):
             rows.append(self._estimate(name, weights, statistic, doubts.get(name, ()), steps, request))
         return Answer(
             tuple(rows),
-            {"horizon": steps, "actions": "sample"},
+            {"horizon": steps, "actions": request.actions},
             (*self._cut_off(steps), *interruption),
             interrupted=bool(interruption),
         )
 
     def _train(
-        self, policies: Mapping[str, Policy], discount: float, horizon: int, seed: int, progress: Progress
+        self, request: Request, horizon: int
     ) -> tuple[dict[str, OnLog], dict[str, tuple[str, ...]], list[str]]:
         """Q and V on the log by FQE, and what speaks against them.
 
         With folds, every episode is judged by the critic that never saw it.
         """
         log, folds = self.importance.episodes, self.settings.folds
-        problem = Problem(log, discount, horizon, "sample")
-        names = tuple(policies)
+        problem = Problem(log, request.discount, horizon, request.actions)
+        policies, seed, names = request.policies, request.seed, tuple(request.policies)
         q, v = np.zeros((len(names), log.steps)), np.zeros((len(names), len(log.observation)))
         fold = np.random.default_rng([seed, 3]).permutation(log.count) % folds
         warnings: dict[str, tuple[str, ...]] = {}
@@ -164,7 +166,7 @@ class DoublyRobustEvaluator(Evaluator):
         for number in range(folds):
             left_out = fold == number
             asked = problem if folds == 1 else replace(problem, held_out=left_out)
-            fitted = self.critic.train(asked, policies, seed=seed, progress=progress)
+            fitted = self.critic.train(asked, policies, seed=seed, progress=request.progress)
             steps, rows = np.repeat(left_out, log.length), np.repeat(left_out, log.length + 1)
             within = steps[problem.step]
             q[:, problem.step[within]] = fitted.q[:, within]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -34,6 +34,9 @@ PER_DECISION = ("pdis", "wpdis")
 class ImportanceSampling(Estimator["ImportanceEvaluator"]):
     """The importance family, which needs random policies with log-probabilities.
 
+    Where actions are discrete, a policy judged by its likeliest action needs none: it takes that one and no
+    other. Where they are vectors, values are those of sampled actions, whatever was asked for.
+
     - `is`: every return times the weight of its episode. `pdis`: every reward times the weight of the
       episode up to it. Both are unbiased, and wild where policies differ.
     - `wis`, `wpdis`: the same, divided by the sum of the weights instead of their number; for `wpdis`
@@ -45,6 +48,8 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
     `wpdis` takes the logged rewards as they are, with a warning. `is` and `pdis` cut weights at e^100.
     """
 
+    answers_endless: ClassVar[bool] = False  # what was never logged has no weight
+    weighs_actions: ClassVar[bool] = True
     kind: Kind = "wpdis"
     clip: float | None = None  # largest weight; tames the estimate and biases it
     interval: IntervalKind = "bca"  # resampled episodes, corrected or not, or a bound for bounded returns
@@ -122,8 +127,8 @@ class ImportanceEvaluator(Evaluator):
         return self.episodes
 
     def answer(self, request: Request) -> Answer:
-        """The value of every policy when it acts by sampling, over at most `horizon` logged steps."""
-        likelihood = log_probs(request.policies, self.episodes)
+        """The value of every policy over at most `horizon` logged steps."""
+        likelihood = log_probs(request.policies, self.episodes, actions=request.actions)
         reward = self._discounted(request.discount, request.horizon)
         rows = []
         with request.progress.task(total=len(request.policies)) as report:
@@ -131,7 +136,7 @@ class ImportanceEvaluator(Evaluator):
                 weights = self.weights(likelihood[name], horizon=request.horizon)
                 rows.append(self._estimate(name, weights, reward, request))
                 report(len(rows), None)
-        circumstances = {"horizon": reward.shape[1], "actions": "sample"}
+        circumstances = {"horizon": request.horizon, "actions": request.actions}
         return Answer(tuple(rows), circumstances, tuple(self._cut_off(request.horizon)))
 
     def weights(self, log_prob: Float[np.ndarray, " steps"], *, horizon: int | None = None) -> Weights:
@@ -204,7 +209,7 @@ class ImportanceEvaluator(Evaluator):
         )
 
     def _cut_off(self, horizon: int | None) -> list[str]:
-        steps = int(self.episodes.length.max()) if horizon is None else horizon
+        steps = self.episodes.longest if horizon is None else horizon
         cut = int((~self.episodes.terminated & (self.episodes.length < steps)).sum())
         if not cut:
             return []

@@ -13,25 +13,36 @@ from jaxtyping import Array, Float, Shaped
 from vlbm.compilation import keep_programs
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
+from vlbm.estimand import Actions
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
+from vlbm.policies.checks import check_actions
 from vlbm.policies.stacked import StackedPolicies
 
 CHUNK = 8192  # steps per call: what a wide network keeps of them should fit in memory
 
 
-def log_probs(policies: Mapping[str, Policy], episodes: Episodes) -> dict[str, Float[np.ndarray, " steps"]]:
+def log_probs(
+    policies: Mapping[str, Policy], episodes: Episodes, *, actions: Actions = "sample"
+) -> dict[str, Float[np.ndarray, " steps"]]:
     """The log-probability of every logged action under every policy, in double precision.
 
     Policies written in JAX are stacked by shape and asked in one compiled program; others are asked
-    one by one. An action that a policy never takes has minus infinity.
+    one by one. An action that a policy never takes has minus infinity. One that acts by its mean, where
+    actions are discrete, takes its likeliest action always and no other ever.
     """
-    for name, policy in policies.items():
+    if actions == "mean" and not episodes.discrete:
+        raise InputError("actions mean: a mean action has no probability where actions are continuous")
+    for name, policy in policies.items() if actions == "sample" else ():
         _check_has_log_prob(name, policy)
     traced = {name: policy for name, policy in policies.items() if isinstance(policy, TracedPolicy)}
-    found = _traced(traced, episodes) if traced else {}
+    found = _traced(traced, episodes, actions) if traced else {}
     observation = episodes.observation[episodes.observation_before]
     for name, policy in policies.items():
-        if name not in found:
+        if name in found:
+            continue
+        if actions == "mean":
+            found[name] = _greedy(name, policy, observation, episodes)
+        else:
             found[name] = np.asarray(policy.log_prob(observation, episodes.action))  # type: ignore[attr-defined]
     return {name: _checked(name, found[name], episodes) for name in policies}
 
@@ -55,8 +66,21 @@ def behaviour_log_probs(episodes: Episodes) -> Float[np.ndarray, " steps"]:
     return logged
 
 
+def _greedy(
+    name: str, policy: Policy, observation: Float[np.ndarray, "steps obs"], episodes: Episodes
+) -> Float[np.ndarray, " steps"]:
+    chosen = check_actions(
+        name,
+        policy.mean(observation),
+        batch=episodes.steps,
+        action_size=episodes.action_size,
+        discrete=True,
+    )
+    return np.where(chosen == episodes.action, 0.0, -np.inf)
+
+
 def _traced(
-    policies: Mapping[str, TracedPolicy], episodes: Episodes
+    policies: Mapping[str, TracedPolicy], episodes: Episodes, actions: Actions
 ) -> dict[str, Float[np.ndarray, " steps"]]:
     keep_programs()
     crowd = StackedPolicies.of(list(policies.values()))
@@ -67,24 +91,25 @@ def _traced(
     for first in range(0, episodes.steps, size):
         # The last chunk is filled up with its own last step: one shape, one program.
         step = np.minimum(np.arange(first, first + size), episodes.steps - 1)
-        parts.append(
-            np.asarray(
-                _asked(
-                    crowd, jnp.asarray(episodes.observation[row[step]]), jnp.asarray(episodes.action[step])
-                )
-            )
-        )
+        seen, done = jnp.asarray(episodes.observation[row[step]]), jnp.asarray(episodes.action[step])
+        parts.append(np.asarray(_asked(crowd, seen, done, actions)))
     table = np.concatenate(parts, axis=1)[order, : episodes.steps]
     return dict(zip(policies, table, strict=True))
 
 
 @eqx.filter_jit
 def _asked(
-    crowd: StackedPolicies, observation: Float[Array, "batch obs"], action: Shaped[Array, " batch *act"]
+    crowd: StackedPolicies,
+    observation: Float[Array, "batch obs"],
+    action: Shaped[Array, " batch *act"],
+    actions: Actions,
 ) -> Float[Array, "policies batch"]:
-    return jnp.concatenate(
-        [jax.vmap(lambda policy: policy.log_prob(observation, action))(group) for group in crowd.groups]
-    )
+    def ask(policy: TracedPolicy) -> Float[Array, " batch"]:
+        if actions == "mean":
+            return jnp.where(policy.mean(observation) == action, 0.0, -jnp.inf)
+        return policy.log_prob(observation, action)
+
+    return jnp.concatenate([jax.vmap(ask)(group) for group in crowd.groups])
 
 
 def _check_has_log_prob(name: str, policy: Policy) -> None:

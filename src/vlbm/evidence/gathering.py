@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -11,6 +12,7 @@ import numpy as np
 from vlbm.diagnostics.calibration import Calibration, calibrate
 from vlbm.diagnostics.support import Support
 from vlbm.episodes import Episodes
+from vlbm.estimand import Horizon
 from vlbm.estimate import Estimates
 from vlbm.estimators.base import Evaluator
 from vlbm.estimators.worlds.evaluator import WorldEvaluator
@@ -51,11 +53,11 @@ class Examiner:
 
     logged: Episodes | None
     discount: float
-    horizon: int | None
+    horizon: Horizon
     summary: LoggedSummary | None
 
     @classmethod
-    def of(cls, logged: Episodes | None, *, discount: float = 0.995, horizon: int | None = None) -> Self:
+    def of(cls, logged: Episodes | None, *, discount: float = 0.995, horizon: Horizon = None) -> Self:
         """Without a log (a saved model has none), what it would tell is left out."""
         if logged is None:
             return cls(None, discount, horizon, None)
@@ -70,7 +72,8 @@ class Examiner:
         if self.summary is not None:
             times, dimensions = self.summary.times, self.summary.dimensions
         elif isinstance(evaluator, WorldEvaluator):
-            times = time_points(self.horizon or evaluator.horizon)
+            steps = evaluator.horizon if self.horizon is None else self.horizon
+            times = time_points(evaluator.horizon if steps == math.inf else int(steps))
             dimensions = np.arange(min(evaluator.space.observation_size, DIMENSIONS))
         else:
             return evaluator.evaluate(policies, **request), Evidence(np.zeros(1, int), np.zeros(0, int))

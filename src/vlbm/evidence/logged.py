@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int
 from vlbm.diagnostics.probabilities import standard_error
 from vlbm.diagnostics.support import some_of
 from vlbm.episodes import Episodes
+from vlbm.estimand import Horizon
 from vlbm.evidence.courses import band, observed_at, still_running, time_points
 from vlbm.inspection import inspect
 
@@ -41,14 +43,14 @@ class LoggedSummary:
     notes: tuple[str, ...]  # what a reader had to assume, what is missing
 
 
-def summarise(
-    logged: Episodes, *, discount: float, horizon: int | None = None, seed: int = 0
-) -> LoggedSummary:
+def summarise(logged: Episodes, *, discount: float, horizon: Horizon = None, seed: int = 0) -> LoggedSummary:
     """Everything about the log that a page needs, at a bounded size."""
+    limit = logged.longest if horizon is None else horizon
+    # Without a limit there is no more to see than what was logged.
+    steps = logged.longest if limit == math.inf else int(limit)
     inspection = inspect(logged, discount=discount)
-    horizon = horizon or int(logged.length.max())
-    returns = logged.returns(discount, horizon=horizon)
-    times = time_points(horizon)
+    returns = logged.returns(discount, horizon=steps)
+    times = time_points(steps)
     changing = np.flatnonzero(np.ptp(logged.observation, axis=0) > 0)
     dimensions = (changing if len(changing) else np.arange(logged.observation_size))[:DIMENSIONS]
     generator = np.random.default_rng(seed)
@@ -62,7 +64,7 @@ def summarise(
         action_size=logged.action_size,
         discrete=logged.discrete,
         ended=float(logged.terminated.mean()),
-        cut=int((~logged.terminated & (logged.length < horizon)).sum()),
+        cut=int((~logged.terminated & (logged.length < limit)).sum()),
         returns=returns[kept],
         mean=float(returns.mean()),
         standard_error=standard_error(returns),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from vlbm.estimand import Actions
 from vlbm.policies.base import TracedPolicy
-
-Actions = Literal["mean", "sample"]
 
 
 class StackedPolicies(eqx.Module):

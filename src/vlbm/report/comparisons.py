@@ -9,7 +9,7 @@ import numpy as np
 
 from vlbm.estimate import all_warnings
 from vlbm.report.numbers import NOTHING
-from vlbm.report.tables import decimals, written
+from vlbm.report.tables import decimals, estimated, written
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ def values_table(comparison: Comparison) -> Table:
     table = _table("policy")
     methods = list(comparison.estimates)
     for method in methods:
-        table.add_column(method, justify="right", no_wrap=True)
+        table.add_column(comparison.label(method), justify="right", no_wrap=True)
     if comparison.truth is not None:
         table.add_column("true", justify="right", style="green", no_wrap=True)
     values = {method: comparison.values(method) for method in methods}
@@ -49,9 +49,9 @@ def agreement_table(comparison: Comparison) -> Table:
     """Rank correlation between every two methods."""
     table = _table("agreement")
     for method in comparison.estimates:
-        table.add_column(method, justify="right", no_wrap=True)
+        table.add_column(comparison.label(method), justify="right", no_wrap=True)
     for method, row in zip(comparison.estimates, comparison.agreement(), strict=True):
-        table.add_row(method, *(f"{value:.2f}" for value in row))
+        table.add_row(comparison.label(method), *(f"{value:.2f}" for value in row))
     return table
 
 
@@ -61,13 +61,19 @@ def scores_table(comparison: Comparison) -> Table:
     for name in ("rank correlation", "regret@1", "MAE", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
     for method in comparison.estimates:
-        table.add_row(method, *score_texts(comparison, method), f"{comparison.seconds(method):,.0f}")
+        texts = score_texts(comparison, method)
+        table.add_row(comparison.label(method), *texts, f"{comparison.seconds(method):,.0f}")
     return table
 
 
 def score_texts(comparison: Comparison, method: str) -> tuple[str, str, str]:
-    """Rank correlation, regret@1 and mean absolute error, each with its spread over seeds."""
+    """Rank correlation, regret@1 and mean absolute error, each with its spread over seeds.
+
+    Nothing, where the truth is not of what the method estimates.
+    """
     scores = comparison.scores(method)
+    if not scores:
+        return "", "", ""
     return (
         _spread([score.rank_correlation for score in scores], 2),
         _spread([score.regret for score in scores], 2),
@@ -78,6 +84,7 @@ def score_texts(comparison: Comparison, method: str) -> tuple[str, str, str]:
 def print_comparison(comparison: Comparison, console: Console) -> None:
     if comparison.task is not None:
         console.print(comparison.task, style="bold", highlight=False, markup=False)
+    console.print(estimated(comparison.estimand), highlight=False)
     console.print(values_table(comparison))
     if len(comparison.estimates) > 1:
         console.print(agreement_table(comparison))

@@ -49,7 +49,10 @@ def records(findings: Findings) -> list[dict[str, Any]]:
                     "objections": "; ".join(reason.text for reason in findings.verdicts[index].objections)
                     if answers
                     else "; ".join(row.warnings),
-                    "truth": None if comparison.truth is None else comparison.truth[row.policy],
+                    "truth": comparison.truth[row.policy]
+                    if comparison.truth is not None and comparison.answers(method)
+                    else None,
+                    "estimand": str(pooled.estimand),
                 }
             )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,10 @@ from vlbm.report.numbers import Formatter, alike, confidence
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """The first method answers; if it imagines nothing, what another method imagined is shown."""
+    """The first method that estimates what was asked for answers, the first of all if none does.
+
+    If it imagines nothing, what another method imagined is shown.
+    """
 
     comparison: Comparison
     method: str
@@ -35,6 +39,11 @@ class Findings:
         return None if self.imaginer is None else self.comparison.evidence[self.imaginer]
 
     @property
+    def truth(self) -> Mapping[str, float] | None:
+        """Where it is known, and of what is estimated."""
+        return self.comparison.truth if self.comparison.answers(self.method) else None
+
+    @property
     def interval(self) -> str:
         """What intervals are called."""
         return f"{confidence(self.estimates.confidence)} interval"
@@ -49,20 +58,23 @@ class Findings:
     def bounds(self) -> tuple[float, float]:
         """From the lowest to the highest end of all intervals, and the truth."""
         values = [bound for row in self.estimates for bound in (row.lower, row.upper)]
-        values += [] if self.comparison.truth is None else list(self.comparison.truth.values())
+        values += [] if self.truth is None else list(self.truth.values())
         return min(values), max(values)
 
 
 def find(comparison: Comparison) -> Findings:
     """Probabilities, verdicts and the order of the policies."""
-    method = next(iter(comparison.estimates))
+    answering = [name for name in comparison.estimates if comparison.answers(name)]
+    method = next(iter(answering or comparison.estimates))
     estimates = comparison.pooled(method)
     spread = spreads(estimates)
     logged = comparison.logged
     imaginers = [name for name, evidence in comparison.evidence.items() if evidence.policies]
     imaginer = method if method in imaginers else next(iter(imaginers), None)
     above = None
-    if logged is not None:
+    # Returns that were cut off say nothing about those without a time limit.
+    comparable = logged is not None and not (estimates.estimand.endless and logged.cut)
+    if logged is not None and comparable:
         above = probability_above(estimates.values, spread, value=logged.mean, error=logged.standard_error)
 
     def verdict(row: Estimate) -> Verdict:
@@ -72,7 +84,7 @@ def find(comparison: Comparison) -> Findings:
             row,
             Circumstances(
                 candidates=estimates.values,
-                logged_returns=None if logged is None else logged.returns,
+                logged_returns=logged.returns if logged is not None and comparable else None,
                 logged_ended=None if logged is None else logged.ended,
                 outside=None if seen is None else seen.outside_share,
                 ended=None if own is None else own.ended,
@@ -81,7 +93,8 @@ def find(comparison: Comparison) -> Findings:
         )
 
     every = [bound for row in estimates for bound in (row.lower, row.upper)]
-    every += [] if comparison.truth is None else list(comparison.truth.values())
+    if comparison.truth is not None and comparison.answers(method):
+        every += comparison.truth.values()
     return Findings(
         comparison=comparison,
         method=method,

@@ -14,6 +14,7 @@ from vlbm.report.sections.model import model_section
 from vlbm.report.sections.provenance import provenance_section
 from vlbm.report.sections.ranking import ranking_section
 from vlbm.report.sections.truth import truth_section
+from vlbm.report.tables import estimated
 
 if TYPE_CHECKING:
     from vlbm.comparison import Comparison
@@ -36,6 +37,7 @@ def assemble(comparison: Comparison) -> Page:
         title=heading(findings),
         eyebrow="Off-policy evaluation" + (f" · {comparison.task}" if comparison.task else ""),
         answer=answer(findings),
+        estimated=f"{estimated(findings.estimates.estimand)}.",
         warnings=tuple(dict.fromkeys(warnings)),
         sections=filled(
             [

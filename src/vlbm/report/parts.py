@@ -158,6 +158,7 @@ class Page:
     answer: tuple[Markup | str, ...]  # the answer in a sentence or two
     sections: tuple[Section, ...]
     warnings: tuple[str, ...] = ()
+    estimated: str = ""  # what the numbers are
 
 
 def filled(sections: Sequence[Section | None]) -> tuple[Section, ...]:

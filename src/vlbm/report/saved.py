@@ -8,6 +8,7 @@ from typing import Any
 
 from vlbm.comparison import Comparison
 from vlbm.errors import InputError
+from vlbm.estimand import Estimand
 from vlbm.estimate import Estimates
 from vlbm.evidence.keeping import load_evidence, save_evidence
 from vlbm.storage import write_text
@@ -32,6 +33,7 @@ def save_run(comparison: Comparison, directory: Path) -> None:
     information: dict[str, Any] = {
         "version": VERSION,
         "policies": list(comparison.policies),
+        "estimand": comparison.estimand.to_json(),
         "methods": methods,
         "evidence": list(comparison.evidence),
         "logged": comparison.logged is not None,
@@ -60,6 +62,7 @@ def load_run(directory: Path) -> Comparison:
         }
         return Comparison(
             policies=tuple(information["policies"]),
+            estimand=Estimand.from_json(information["estimand"]),
             estimates=methods,
             failures=information["failures"],
             truth=information["truth"],

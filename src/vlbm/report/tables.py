@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from vlbm.estimand import Estimand
     from vlbm.estimate import Estimates
 
 BAR = 26  # characters that an interval is drawn in
@@ -78,6 +79,11 @@ def estimates_table(
     return table
 
 
+def estimated(estimand: Estimand) -> str:
+    """What the numbers below are."""
+    return f"Estimated: {estimand}"
+
+
 def caption(estimates: Estimates) -> str:
     """How the estimates were made, in a line."""
     made = f"{estimates.method}, discount {estimates.discount:g}, seed {estimates.seed}"
@@ -88,6 +94,7 @@ def caption(estimates: Estimates) -> str:
 
 
 def print_estimates(estimates: Estimates, console: Console, truth: Mapping[str, float] | None = None) -> None:
+    console.print(estimated(estimates.estimand), highlight=False)
     console.print(estimates_table(estimates, truth, console.width))
     console.print(caption(estimates), style="dim", highlight=False)
     for warning in estimates.all_warnings:
@@ -115,7 +122,8 @@ def as_html(estimates: Estimates) -> str:
         lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     notes = [caption(estimates), *(f"warning: {text}" for text in estimates.all_warnings)]
     below = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
-    return f"<table><thead><tr>{heading}</tr></thead><tbody>{''.join(lines)}</tbody></table>{below}"
+    above = f"<p>{html.escape(estimated(estimates.estimand))}</p>"
+    return f"{above}<table><thead><tr>{heading}</tr></thead><tbody>{''.join(lines)}</tbody></table>{below}"
 
 
 def _picture(lower: float, value: float, upper: float, true: float | None, low: float, high: float):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +53,7 @@ def constant(*, terminated: bool, share: float = 0.5, episodes: int = 100) -> Ep
 
 
 def evaluate(settings: Any, episodes: Episodes, policies: Any, **options: Any):
-    options = {"discount": 0.9, "actions": "sample", **options}
+    options = {"discount": 0.9, "horizon": math.inf, "actions": "sample", **options}
     return settings.fit(episodes).evaluate(policies, **options)
 
 

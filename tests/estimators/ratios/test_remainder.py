@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vlbm.estimand import Estimand
 from vlbm.estimators.base import Request
 from vlbm.estimators.ratios.remainder import remainders
 from vlbm.estimators.registry import make_estimator
@@ -17,7 +18,7 @@ LOGS = SYSTEM.sample(SYSTEM.behaviour, episodes=400, seed=2)
 @pytest.fixture(scope="module")
 def corrected():
     settings = ("units=64", "steps=20", "resamples=50")
-    request = Request(SYSTEM.targets, SYSTEM.discount, actions="sample")
+    request = Request(SYSTEM.targets, Estimand(SYSTEM.discount, None, "sample"))
     return make_estimator("dualdice", settings=settings).fit(LOGS, seed=0).train(request)
 
 

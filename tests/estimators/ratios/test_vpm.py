@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,7 @@ def two_states(*, episodes: int = 200, terminated: bool = False) -> Episodes:
 
 
 def evaluate(settings: VPM, episodes: Episodes, policies: Any, **options: Any):
-    return settings.fit(episodes).evaluate(policies, **{"discount": 0.8, **options})
+    return settings.fit(episodes).evaluate(policies, **{"discount": 0.8, "horizon": math.inf, **options})
 
 
 def test_power_steps_end_in_the_stationary_ratio():

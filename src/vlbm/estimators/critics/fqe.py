@@ -34,7 +34,7 @@ class FQE(Estimator["FQEEvaluator"]):
     """Fitted Q evaluation, with all policies trained at once when they are evaluated.
 
     A policy is worth the mean, over logged initial observations, of Q at the action it takes there.
-    Without a horizon the task is endless, and the discount must be below 1: an episode that was cut
+    With `horizon=math.inf` the task is endless, and the discount must be below 1: an episode that was cut
     off goes on in value, one that ended earns nothing more. With a horizon, time is one more
     observation and nothing is earned after it; any discount will do.
 

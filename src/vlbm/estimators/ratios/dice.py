@@ -47,7 +47,7 @@ class DICE(Ratios):
     layers is tiny on purpose: where the log shows nothing of what a policy does, values that can be bent
     there run away, and ratios collapse.
 
-    Without a horizon the task is endless, and the discount must be below 1: an episode that was cut off
+    With `horizon=math.inf` the task is endless, and the discount must be below 1: an episode that was cut off
     goes on, one that ended earns nothing more. With a horizon, time is one more observation.
 
     The interval resamples episodes with their ratios held fixed, and holds what the value would be if what

@@ -29,11 +29,12 @@ SINGLE = "a single model: its intervals do not know how far models disagree; mod
 
 
 class WorldSpace(NamedTuple):
-    """What policies see and do in a learnt world."""
+    """What policies see and do in a learnt world, and for how long."""
 
     observation_size: int
     action_size: int
     discrete: bool
+    longest: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,7 +56,10 @@ class WorldEvaluator(Evaluator):
     def space(self) -> WorldSpace:
         world = self.model
         return WorldSpace(
-            world.observation.mean.shape[0], world.action.mean.shape[0], world.choices is not None
+            world.observation.mean.shape[0],
+            world.action.mean.shape[0],
+            world.choices is not None,
+            self.horizon,
         )
 
     def answer(self, request: Request) -> Answer:
@@ -65,7 +69,7 @@ class WorldEvaluator(Evaluator):
         return Answer(
             rows,
             {
-                "horizon": request.horizon or self.horizon,
+                "horizon": request.horizon,
                 "episodes": request.episodes,
                 "actions": request.actions,
             },
@@ -88,12 +92,13 @@ class WorldEvaluator(Evaluator):
 
     def imagine(self, index: int, request: Request) -> dict[str, Episodes]:
         """Imagined episodes of every policy in one of the worlds."""
+        assert request.horizon is not None  # settings refuse it
         imagined = rollout(
             self.worlds[index],
             request.policies,
             start=self._starts(request.episodes, request.seed) if self.settings.start != "prior" else None,
             episodes=request.episodes,
-            horizon=request.horizon or self.horizon,
+            horizon=request.horizon,
             actions=request.actions,
             termination=request.termination,
             key=jax.random.fold_in(jax.random.key(request.seed), index),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -35,6 +35,7 @@ LOOKED_AT = 100_000  # observations, to see whether they are states
 class WorldSettings(Estimator[WorldEvaluator]):
     """Settings of a world model; subclasses are frozen dataclasses with these fields among others."""
 
+    answers_endless: ClassVar[bool] = False  # a roll-out has a last step
     standardise_actions: bool
     steps: int
     learning_rate: float
@@ -124,7 +125,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
             settings=self,
             worlds=worlds,
             initial=episodes.initial_observations(),
-            horizon=int(episodes.length.max()),
+            horizon=episodes.longest,
             seed=run.seed,
             data=described(episodes),
             histories=histories,

@@ -86,14 +86,16 @@ def _agreement(findings: Findings) -> Markup:
     methods = list(comparison.estimates)
     if len(methods) < 2 or len(findings.estimates) < 2:
         return Markup()
-    agreement = comparison.agreement()[0, 1:]
+    mine = methods.index(findings.method)
+    others = [place for place in range(len(methods)) if place != mine]
+    agreement = comparison.agreement()[mine, others]
     lowest = int(np.argmin(agreement))
     if agreement[lowest] >= AGREEING:
         return Markup("The other methods rank the policies much alike (agreement at least {}).").format(
             number(float(agreement[lowest]), 2)
         )
-    other = methods[1 + lowest]
+    other = methods[others[lowest]]
     first = comparison.policies[int(np.argmax(comparison.values(other)))]
     return Markup("The methods disagree: {} ranks otherwise (agreement {}) and puts {} first.").format(
-        other, number(float(agreement[lowest]), 2), first
+        comparison.label(other), number(float(agreement[lowest]), 2), first
     )

@@ -16,10 +16,11 @@ def methods_section(findings: Findings) -> Section | None:
     comparison = findings.comparison
     if len(comparison.estimates) < 2 and not comparison.failures:
         return None
-    blocks: list[Block] = []
+    blocks: list[Block] = [Prose(_estimands(findings))]
     if len(comparison.estimates) > 1:
         blocks.append(_dots(findings))
-        blocks.append(agreement_table(list(comparison.estimates), comparison.agreement().tolist()))
+        labels = [comparison.label(method) for method in comparison.estimates]
+        blocks.append(agreement_table(labels, comparison.agreement().tolist()))
     effective = _effective_sizes(findings)
     if effective is not None:
         blocks.append(effective)
@@ -29,6 +30,18 @@ def methods_section(findings: Findings) -> Section | None:
     return Section("methods", "Methods side by side", tuple(blocks))
 
 
+def _estimands(findings: Findings) -> tuple[str, ...]:
+    """What was asked for, and who answers for something else."""
+    comparison = findings.comparison
+    others = [
+        f"{method} answers for something else, and cannot be held against the others or the truth: "
+        f"{found[0].estimand}."
+        for method, found in comparison.estimates.items()
+        if not comparison.answers(method)
+    ]
+    return (f"Asked for: {comparison.estimand}.", *others)
+
+
 def _dots(findings: Findings):
     comparison = findings.comparison
     pooled = {method: comparison.pooled(method) for method in comparison.estimates}
@@ -36,15 +49,15 @@ def _dots(findings: Findings):
         (
             comparison.policies[index],
             [
-                Mark(method, STYLES[place % len(STYLES)], row.lower, row.value, row.upper)
+                Mark(comparison.label(method), STYLES[place % len(STYLES)], row.lower, row.value, row.upper)
                 for place, (method, row) in enumerate((name, found[index]) for name, found in pooled.items())
             ],
-            None if comparison.truth is None else comparison.truth[comparison.policies[index]],
+            None if findings.truth is None else findings.truth[comparison.policies[index]],
         )
         for index in findings.order
     ]
     ends = [end for _, marks, true in rows for mark in marks for end in (mark.lower, mark.upper)]
-    ends += [] if comparison.truth is None else list(comparison.truth.values())
+    ends += [] if findings.truth is None else list(findings.truth.values())
     seeds = max(len(found) for found in comparison.estimates.values())
     return lanes_chart(
         "Estimates of every method",
@@ -54,7 +67,7 @@ def _dots(findings: Findings):
         reference=None if comparison.logged is None else comparison.logged.mean,
         caption=f"Dot: value; bar: {findings.interval}"
         + (f", over {seeds} seeds" if seeds > 1 else "")
-        + ("; diamond: the truth" if comparison.truth is not None else "")
+        + ("; diamond: the truth" if findings.truth is not None else "")
         + ("; dashed line: mean logged return" if comparison.logged is not None else "")
         + ".",
     )
@@ -92,7 +105,8 @@ def _effective_sizes(findings: Findings) -> Table | None:
     logged = comparison.logged
     of = "" if logged is None else f", of {logged.episodes:,} that were logged"
     caption = f"Effective sample size: how many episodes of the policy the weighed log is worth{of}."
-    return Table(("effective sample size", *known), rows, caption)
+    labels = (comparison.label(method) for method in known)
+    return Table(("effective sample size", *labels), rows, caption)
 
 
 def seeds_note(findings: Findings) -> Prose | None:

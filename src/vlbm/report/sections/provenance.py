@@ -55,12 +55,8 @@ def _facts(findings: Findings) -> tuple[tuple[str, str], ...]:
     seeds = sorted({part.seed for found in comparison.estimates.values() for part in found})
     facts += [
         ("method", ", ".join(comparison.estimates)),
-        ("discount", f"{estimates.discount:g}"),
-        *(
-            (name, str(estimates.settings[name]))
-            for name in ("horizon", "episodes", "actions")
-            if name in estimates.settings
-        ),
+        ("estimated", str(estimates.estimand)),
+        *((name, str(estimates.settings[name])) for name in ("episodes",) if name in estimates.settings),
         ("seed", ", ".join(map(str, seeds))),
         ("time", f"{number(comparison.seconds(findings.method), 0)} s per seed for {findings.method}"),
         ("version", f"vlbm {VERSION}"),
@@ -74,7 +70,8 @@ def _commands(findings: Findings) -> str:
     if comparison.command is not None:
         return f"{install}\n{comparison.command}"
     data, method = estimates.data.get("path") or "DATA", findings.method
+    question = " ".join(f"--{name} {value}" for name, value in estimates.estimand.question.items())
     return (
-        f"{install}\nvlbm evaluate {data} POLICY... --method {method} --discount {estimates.discount:g} "
+        f"{install}\nvlbm evaluate {data} POLICY... --method {method} {question} "
         f"--seed {estimates.seed} --report report.html"
     )

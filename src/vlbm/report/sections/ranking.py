@@ -42,14 +42,14 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
         Column("cvar", "CVaR 10 %", "Mean of the worst tenth of returns"),
         Column("length", "Length", "Expected steps of an episode"),
     ]
-    if findings.comparison.truth is not None:
+    if findings.truth is not None:
         columns.append(Column("truth", "True", "The true value, known for this task"))
     return (*columns, Column("trust", "Trust", "What diagnostics say against the estimate"))
 
 
 def _row(findings: Findings, index: int) -> RankedRow:
     row, write = findings.estimates[index], findings.write
-    truth = findings.comparison.truth
+    truth = findings.truth
     true = None if truth is None else truth[row.policy]
     best = float(findings.best[index])
     cells = [
@@ -97,7 +97,7 @@ def _caption(findings: Findings) -> str:
     parts = [f"Bar: {findings.interval} of the value, dot: the value"]
     if findings.comparison.logged is not None:
         parts.append("dashed line: mean logged return")
-    if findings.comparison.truth is not None:
+    if findings.truth is not None:
         parts.append("diamond: the truth")
     return (
         "; ".join(parts) + ". Probabilities take errors for normal, independent and as wide as the "

@@ -13,10 +13,13 @@ from vlbm.report.sections.methods import STYLES
 def truth_section(findings: Findings) -> Section | None:
     """How right every method is; the truth was used for nothing else."""
     comparison = findings.comparison
-    if comparison.truth is None:
+    if comparison.truth is None or findings.truth is None:
         return None
-    spots = []
+    spots, legend = [], []
     for place, method in enumerate(comparison.estimates):
+        if not comparison.answers(method):  # the truth is of another kind
+            continue
+        legend.append((STYLES[place % len(STYLES)], method))
         for row in comparison.pooled(method):
             true = comparison.truth[row.policy]
             label = row.policy if len(comparison.estimates) == 1 else f"{row.policy} by {method}"
@@ -28,9 +31,7 @@ def truth_section(findings: Findings) -> Section | None:
         y_label="estimate",
         write=findings.write,
         caption="On the line, an estimate equals the truth. Nothing was fitted to the truth or chosen by it.",
-        legend=tuple(
-            (STYLES[place % len(STYLES)], method) for place, method in enumerate(comparison.estimates)
-        ),
+        legend=tuple(legend),
     )
     blocks: list[Block] = [Gallery((chart,))]
     if len(comparison.policies) > 1:
@@ -42,11 +43,12 @@ def scores_table(findings: Findings) -> Table:
     """Rank correlation, regret and error of every method, with the spread over seeds."""
     comparison = findings.comparison
     rows = tuple(
-        (method, *(text.replace("-", MINUS) for text in score_texts(comparison, method)))
+        (comparison.label(method), *(text.replace("-", MINUS) for text in score_texts(comparison, method)))
         for method in comparison.estimates
     )
     return Table(
         ("method", "rank correlation", "regret@1", "mean absolute error"),
         rows,
-        "Regret@1: what is lost by deploying the policy estimated best, as a share of the true range.",
+        f"The truth: {comparison.estimand}. Methods that answer for something else are not scored. Regret@1: "
+        "what is lost by deploying the policy estimated best, as a share of the true range.",
     )

@@ -1,0 +1,73 @@
+"""Estimand: which return is estimated, so that methods and the truth can be held against each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from vlbm.errors import InputError
+
+Actions = Literal["mean", "sample"]
+# As users give it: steps, math.inf for no time limit, None for as long as the longest logged episode.
+Horizon = int | float | None
+ACTING = {"mean": "policies act by their mean", "sample": "policies sample their actions"}
+BRIEFLY = {"mean": "mean", "sample": "sampled"}
+
+
+@dataclass(frozen=True)
+class Estimand:
+    """The discounted return of at most `horizon` steps, when policies act in one of two ways."""
+
+    discount: float
+    horizon: int | None  # None: without a time limit
+    actions: Actions
+
+    def __post_init__(self) -> None:
+        if self.actions not in get_args(Actions):
+            raise InputError(f"actions {self.actions}: must be one of {', '.join(get_args(Actions))}")
+
+    @classmethod
+    def asked(cls, *, discount: float, horizon: Horizon, actions: Actions, longest: int) -> Estimand:
+        """What users ask for, where the longest logged episode has so many steps."""
+        steps = longest if horizon is None else horizon
+        return cls(discount, None if steps == math.inf else int(steps), actions)
+
+    @property
+    def endless(self) -> bool:
+        return self.horizon is None
+
+    @property
+    def question(self) -> dict[str, Any]:
+        """The arguments of `evaluate` that ask for it."""
+        horizon = math.inf if self.horizon is None else self.horizon
+        return {"discount": self.discount, "horizon": horizon, "actions": self.actions}
+
+    def __str__(self) -> str:
+        return f"{_reach(self.horizon)}, discount {self.discount:g}, {ACTING[self.actions]}"
+
+    def differences(self, asked: Estimand) -> str:
+        """In how far it is not what was asked, in a few words; nothing where it is."""
+        found = []
+        if self.actions != asked.actions:
+            found.append(BRIEFLY[self.actions])
+        if self.horizon != asked.horizon:
+            found.append("endless" if self.horizon is None else f"{self.horizon:,} steps")
+        if self.discount != asked.discount:
+            found.append(f"discount {self.discount:g}")
+        return ", ".join(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """A horizon of null has no time limit."""
+        return {**vars(self), "text": str(self)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Estimand:
+        return cls(values["discount"], values["horizon"], values["actions"])
+
+
+def _reach(horizon: int | None) -> str:
+    if horizon is None:
+        return "return without a time limit"
+    return "return of the first step" if horizon == 1 else f"return of the first {horizon:,} steps"
