@@ -44,9 +44,9 @@ class FQE(Estimator["FQEEvaluator"]):
     With a horizon that matters, time is one more observation. The interval resamples episodes, each with the
     value of its beginning and its Bellman residuals weighted by their influence (LSTD on the last hidden
     layer), and holds what the value would be if these equations were solved (`residual_correction`) and what
-    the last round moved it by (`last_change`). It does not know what a policy does where nothing was logged: `outside_the_log` is the share of its actions at
-    logged observations that are unlike any logged one. Quantiles are those of the values of beginnings, for
-    returns are never seen.
+    the last round moved it by (`last_change`). It does not know what a policy does where nothing was logged:
+    `outside_the_log` is the share of its actions at logged observations that are unlike any logged one.
+    Quantiles are those of the values of beginnings, for returns are never seen.
     """
 
     units: tuple[int, ...] = (128, 128)
