@@ -9,8 +9,8 @@ from dataclasses import replace
 from measure import smooth_logs
 from timing import clock
 
-from vlbm import training
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.estimators.world_models.vlbm import VLBM
+from vlbm.nn import training
 from vlbm.progress import Progress, Report
 
 STRETCH = 10  # steps that are timed together

@@ -26,7 +26,7 @@ from telling import cores, say, tell
 from timing import timed
 
 from vlbm.cores import use_cores
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.estimators.critics.fqe import FQE
 from vlbm.policies.mlp import MLPPolicy
 

@@ -16,7 +16,7 @@ from shapes import make_world, paper_settings, starts, tanh_policies
 from telling import cores, say, tell
 from timing import fastest
 
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.estimators.world_models.vlbm import VLBM
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from shapes import OBSERVATIONS, categorical_policies
 from telling import cores, say, tell
 from timing import fastest
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, Kind
 from vlbm.policies.mlp import MLPPolicy
 

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 from telling import tell_rows
 
-from vlbm.sources import load
+from vlbm.data.readers import load
 
 OBSERVATIONS, ACTIONS, LENGTH = 17, 6, 1000
 LIMIT = 3.0

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 
 PEAK_SIZE = 1536
 

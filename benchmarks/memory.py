@@ -62,7 +62,7 @@ def write(path: Path, steps: int) -> None:
     """Steps of a random walk with HalfCheetah's sizes, as a packed folder."""
     from measure import smooth_logs
 
-    from vlbm.sources import save_packed
+    from vlbm.data.readers import save_packed
 
     save_packed(
         (
@@ -77,10 +77,10 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train in this process, and say what it took."""
     from measure import smooth_logs
 
-    from vlbm.estimators.worlds.presets import PAPER
-    from vlbm.estimators.worlds.vlbm import VLBM
+    from vlbm.data.readers import load
+    from vlbm.estimators.world_models.presets import PAPER
+    from vlbm.estimators.world_models.vlbm import VLBM
     from vlbm.progress import Progress, Report
-    from vlbm.sources import load
 
     settings = VLBM(**PAPER) if arguments.paper else VLBM()
     settings = replace(settings, models=1, keep=None, warm_up=1)

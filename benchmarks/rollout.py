@@ -27,7 +27,7 @@ from yardstick import Yardstick
 from yardstick_rollout import imagine
 
 from vlbm.cores import use_cores
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.policies.mlp import MLPPolicy
 from vlbm.worlds.rollout import rollout
 from vlbm.worlds.vlbm import BranchingModel

@@ -14,8 +14,8 @@ import numpy as np
 from measure import smooth_logs
 from yardstick import Architecture
 
-from vlbm.estimators.worlds.presets import PAPER
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.estimators.world_models.presets import PAPER
+from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.nn.batch_norm import VARIANCE_FLOOR, BatchNorm
 from vlbm.nn.layers import Dense
 from vlbm.policies.mlp import Layer, MLPPolicy

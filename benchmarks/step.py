@@ -12,7 +12,7 @@ from timing import fastest
 from yardstick import Yardstick
 
 from vlbm.cores import use_cores
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.estimators.world_models.vlbm import VLBM
 
 
 def main() -> None:

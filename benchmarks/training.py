@@ -79,13 +79,13 @@ def measure_step(preset: str) -> dict[str, float]:
     from measure import peak_time, products, smooth_logs
 
     from vlbm.cores import use_cores
-    from vlbm.estimators.worlds.presets import PRESETS
-    from vlbm.estimators.worlds.settings import Draw, Loss
-    from vlbm.estimators.worlds.vlbm import VLBM
+    from vlbm.data.sampler import Sampler
+    from vlbm.data.view import Selection
+    from vlbm.estimators.world_models.presets import PRESETS
+    from vlbm.estimators.world_models.settings import Draw, Loss
+    from vlbm.estimators.world_models.vlbm import VLBM
+    from vlbm.nn.training import FEWEST, MOST, train
     from vlbm.parallel import side_by_side
-    from vlbm.sampler import Sampler
-    from vlbm.selection import Selection
-    from vlbm.training import FEWEST, MOST, train
 
     use_cores()  # as the command line does
     length = 1000

@@ -78,7 +78,7 @@ def load_task(name: str) -> Any:
 
 
 def log_by(name: str, facts: dict[str, Any], policies: dict[str, Any]) -> Any:
-    from vlbm.episodes import concatenate
+    from vlbm.data.episodes import concatenate
     from vlbm.suites.cache import data_path, kept_or_made
     from vlbm.suites.simulate import simulate
 
@@ -102,7 +102,7 @@ def log_by(name: str, facts: dict[str, Any], policies: dict[str, Any]) -> Any:
 
 
 def simulate_truth(environment: str, name: str, policy: Any) -> float:
-    from vlbm.places import cache_directory
+    from vlbm.paths import cache_directory
     from vlbm.storage import write_text
     from vlbm.suites import gym
     from vlbm.suites.simulate import simulate

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import vlbm
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.estimators.likelihood import log_probs
 from vlbm.policies.base import Policy
 from vlbm.progress import TerminalProgress

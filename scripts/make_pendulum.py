@@ -18,9 +18,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from selection import at_levels, logging_indices, logging_names, summary
 from train_policies import snapshots_of_training, untrained_policy
-from vlbm.episodes import Episodes, concatenate, from_padded
+from vlbm.data.episodes import Episodes, concatenate, from_padded
+from vlbm.data.readers.npz import save_npz
 from vlbm.policies import MLPPolicy, save_policy
-from vlbm.sources.npz import save_npz
 
 ENVIRONMENT = "Pendulum-v1"
 HORIZON = 200

@@ -8,7 +8,7 @@ import numpy as np
 
 from accuracy import TASKS, group_by_method
 from tabulating import grouped, markdown
-from vlbm.metrics import normalised_absolute_error, rank_correlation, regret
+from vlbm.results.metrics import normalised_absolute_error, rank_correlation, regret
 
 
 def scores(rows: list[dict[str, Any]]) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from study_tables import accuracy_table, changes_table, imagination_table
 from tabulating import ROOT, grouped, markdown, read, replace_block, scores
-from vlbm.metrics import absolute_error
+from vlbm.results.metrics import absolute_error
 from vlbm.suites.gym import ENVIRONMENTS, read_facts, truth
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vlbm.comparison import Comparison
-from vlbm.diagnostics.calibration import LEVELS, Calibration
-from vlbm.estimand import Estimand
-from vlbm.estimate import Estimate, Estimates
-from vlbm.evidence.courses import time_points
-from vlbm.evidence.gathering import Evidence, ModelEvidence
-from vlbm.evidence.imagined import PolicyEvidence
-from vlbm.evidence.latents import LOGGED, LatentMap
-from vlbm.evidence.logged import LoggedSummary
+from vlbm.experiments.comparison import Comparison
+from vlbm.experiments.evidence.courses import time_points
+from vlbm.experiments.evidence.gathering import Evidence, ModelEvidence
+from vlbm.experiments.evidence.imagined import PolicyEvidence
+from vlbm.experiments.evidence.latents import LOGGED, LatentMap
+from vlbm.experiments.evidence.logged import LoggedSummary
+from vlbm.results.diagnostics.calibration import LEVELS, Calibration
+from vlbm.results.estimand import Estimand
+from vlbm.results.estimate import Estimate, Estimates
 
 NAMES = ("tortoise", "hare", "snail")
 ASKED = Estimand(0.99, 1000, "mean")

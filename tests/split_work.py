@@ -18,18 +18,18 @@ import numpy as np
 
 from systems import linear_logs
 from vlbm import VLBM, training
+from vlbm.data.readers.packed import save_packed
+from vlbm.data.sampler import Sampler
+from vlbm.data.view import Selection
 from vlbm.estimators.critics import blocks
 from vlbm.estimators.critics.bellman import Shape
 from vlbm.estimators.critics.fqe import FQE
 from vlbm.estimators.critics.lots import SEATS, lots_for
-from vlbm.estimators.worlds.ff import FeedForward
-from vlbm.estimators.worlds.presets import PRESETS
-from vlbm.estimators.worlds.settings import Draw, Loss, WorldSettings
+from vlbm.estimators.world_models.feedforward import FeedForward
+from vlbm.estimators.world_models.presets import PRESETS
+from vlbm.estimators.world_models.settings import Draw, Loss, WorldSettings
 from vlbm.parallel import AXIS, count_shards, over_devices, placed, split, split_along
 from vlbm.policies.base import TracedPolicy
-from vlbm.sampler import Sampler
-from vlbm.selection import Selection
-from vlbm.sources.packed import save_packed
 from vlbm.worlds.rollout import rollout
 from walks import walks
 

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vlbm.episodes import Episodes
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.data.episodes import Episodes
+from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.policies import HostPolicy
 from vlbm.progress import Progress, Report
 from vlbm.worlds.vlbm import BranchingModel

@@ -16,8 +16,8 @@ import pytest
 
 from systems import linear_logs
 from vlbm.cli import _spread_settings, main
-from vlbm.estimators.worlds.vlbm import VLBM
-from vlbm.sources import save_npz
+from vlbm.data.readers import save_npz
+from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.version import VERSION
 
 TINY = [

@@ -10,10 +10,10 @@ import pytest
 from systems import linear_logs
 from test_cli import TINY, folder, run
 from vlbm.cli.compare import _leave_out
-from vlbm.estimand import Estimand
+from vlbm.data.readers import save_npz
 from vlbm.estimators.base import Estimator
 from vlbm.estimators.registry import make_estimator
-from vlbm.sources import save_npz
+from vlbm.results.estimand import Estimand
 
 __all__ = ["folder"]  # a fixture
 

@@ -10,7 +10,7 @@ import pytest
 
 from systems import linear_logs
 from test_cli import TINY, folder, run, weights
-from vlbm.sources import save_npz
+from vlbm.data.readers import save_npz
 
 __all__ = ["folder"]  # a fixture
 

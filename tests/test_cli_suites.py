@@ -8,7 +8,7 @@ import pytest
 
 from systems import linear_logs
 from test_cli import run
-from vlbm.sources import save_npz
+from vlbm.data.readers import save_npz
 from vlbm.suites import gym
 
 

@@ -22,12 +22,12 @@ from gymnasium.utils.env_checker import check_env  # noqa: E402
 from gymnasium.vector import AutoresetMode, SyncVectorEnv  # noqa: E402
 
 import vlbm  # noqa: E402
+from vlbm.data.episodes import Episodes  # noqa: E402
+from vlbm.data.scaler import Scaler  # noqa: E402
 from vlbm.environment import LearnedEnvironment, LearnedVectorEnvironment  # noqa: E402
-from vlbm.episodes import Episodes  # noqa: E402
 from vlbm.errors import InputError  # noqa: E402
-from vlbm.estimators.worlds.evaluator import WorldEvaluator  # noqa: E402
+from vlbm.estimators.world_models.evaluator import WorldEvaluator  # noqa: E402
 from vlbm.policies import FunctionPolicy  # noqa: E402
-from vlbm.scaling import Scaler  # noqa: E402
 from vlbm.worlds.base import Imagination, Outcome, World  # noqa: E402
 from vlbm.worlds.vlbm import BranchingModel  # noqa: E402
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vlbm.episodes import Episodes, from_padded
-from vlbm.scaling import Scaler
+from vlbm.data.episodes import Episodes, from_padded
+from vlbm.data.scaler import Scaler
 from vlbm.worlds.base import Imagination, Outcome, World
 
 

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 from vlbm.version import VERSION
 
 if TYPE_CHECKING:
-    from vlbm.comparison import Comparison as Comparison
-    from vlbm.comparison import compare as compare
     from vlbm.cores import use_cores as use_cores
+    from vlbm.data.episodes import Episodes as Episodes
+    from vlbm.data.inspect import inspect as inspect
+    from vlbm.data.readers import load as load
     from vlbm.environment import LearnedEnvironment as LearnedEnvironment
     from vlbm.environment import LearnedVectorEnvironment as LearnedVectorEnvironment
-    from vlbm.episodes import Episodes as Episodes
     from vlbm.errors import InputError as InputError
-    from vlbm.estimand import Estimand as Estimand
-    from vlbm.estimate import Estimate as Estimate
-    from vlbm.estimate import Estimates as Estimates
     from vlbm.estimators.behaviour_cloning import BehaviourCloning as BehaviourCloning
     from vlbm.estimators.doubly_robust import DoublyRobust as DoublyRobust
     from vlbm.estimators.doubly_robust import WeightedDoublyRobust as WeightedDoublyRobust
@@ -33,25 +30,28 @@ if TYPE_CHECKING:
     from vlbm.estimators.registry import load_model as load_model
     from vlbm.estimators.registry import make_estimator as make_estimator
     from vlbm.estimators.registry import parse_settings as parse_settings
-    from vlbm.estimators.worlds.ar import AutoRegressive as AutoRegressive
-    from vlbm.estimators.worlds.ff import FeedForward as FeedForward
-    from vlbm.estimators.worlds.vlbm import VLBM as VLBM
-    from vlbm.inspection import inspect as inspect
+    from vlbm.estimators.world_models.autoregressive import AutoRegressive as AutoRegressive
+    from vlbm.estimators.world_models.feedforward import FeedForward as FeedForward
+    from vlbm.estimators.world_models.vlbm import VLBM as VLBM
+    from vlbm.experiments.comparison import Comparison as Comparison
+    from vlbm.experiments.comparison import compare as compare
     from vlbm.policies import Policy as Policy
     from vlbm.policies import load_policies as load_policies
     from vlbm.policies import load_policy as load_policy
     from vlbm.policies import save_policy as save_policy
-    from vlbm.sources import load as load
+    from vlbm.results.estimand import Estimand as Estimand
+    from vlbm.results.estimate import Estimate as Estimate
+    from vlbm.results.estimate import Estimates as Estimates
     from vlbm.suites import load_task as load_task
 
 # Where each public name lives. Looked up on first use, so that `vlbm --help` does not wait for JAX.
 _HOME = {
-    "AutoRegressive": "vlbm.estimators.worlds.ar",
+    "AutoRegressive": "vlbm.estimators.world_models.autoregressive",
     "BehaviourCloning": "vlbm.estimators.behaviour_cloning",
     "DICE": "vlbm.estimators.ratios.dice",
     "DoublyRobust": "vlbm.estimators.doubly_robust",
     "DualDICE": "vlbm.estimators.ratios.dice",
-    "FeedForward": "vlbm.estimators.worlds.ff",
+    "FeedForward": "vlbm.estimators.world_models.feedforward",
     "FQE": "vlbm.estimators.fqe",
     "GenDICE": "vlbm.estimators.ratios.dice",
     "IS": "vlbm.estimators.importance",
@@ -60,19 +60,19 @@ _HOME = {
     "WeightedDoublyRobust": "vlbm.estimators.doubly_robust",
     "WIS": "vlbm.estimators.importance",
     "WPDIS": "vlbm.estimators.importance",
-    "VLBM": "vlbm.estimators.worlds.vlbm",
-    "Comparison": "vlbm.comparison",
-    "Episodes": "vlbm.episodes",
+    "VLBM": "vlbm.estimators.world_models.vlbm",
+    "Comparison": "vlbm.experiments.comparison",
+    "Episodes": "vlbm.data.episodes",
     "LearnedEnvironment": "vlbm.environment",
     "LearnedVectorEnvironment": "vlbm.environment",
-    "Estimand": "vlbm.estimand",
-    "Estimate": "vlbm.estimate",
-    "Estimates": "vlbm.estimate",
+    "Estimand": "vlbm.results.estimand",
+    "Estimate": "vlbm.results.estimate",
+    "Estimates": "vlbm.results.estimate",
     "InputError": "vlbm.errors",
     "Policy": "vlbm.policies",
-    "compare": "vlbm.comparison",
-    "inspect": "vlbm.inspection",
-    "load": "vlbm.sources",
+    "compare": "vlbm.experiments.comparison",
+    "inspect": "vlbm.data.inspect",
+    "load": "vlbm.data.readers",
     "load_model": "vlbm.estimators.registry",
     "load_policies": "vlbm.policies",
     "load_policy": "vlbm.policies",

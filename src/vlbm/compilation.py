@@ -7,7 +7,7 @@ from functools import cache
 
 import jax
 
-from vlbm.places import cache_directory
+from vlbm.paths import cache_directory
 
 
 @cache

@@ -13,8 +13,8 @@ from shapes import architecture, make_world, paper_settings, starts, tanh_polici
 from yardstick import Yardstick, numbers
 from yardstick_rollout import Imagined, imagine
 
-from vlbm.episodes import Episodes
-from vlbm.sampler import Window
+from vlbm.data.episodes import Episodes
+from vlbm.data.sampler import Window
 from vlbm.worlds.rollout import rollout
 from vlbm.worlds.vlbm import BranchingModel, algorithm_1
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.behaviour_cloning import Behaviour, BehaviourCloning
 from vlbm.estimators.importance import ImportanceSampling

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.base import Estimator, Evaluator
 from vlbm.estimators.doubly_robust import DoublyRobust
 from vlbm.estimators.fqe import FQE
 from vlbm.estimators.importance import ImportanceSampling
 from vlbm.estimators.registry import make_estimator
-from vlbm.estimators.worlds.ar import AutoRegressive
-from vlbm.estimators.worlds.ff import FeedForward
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.estimators.world_models.autoregressive import AutoRegressive
+from vlbm.estimators.world_models.feedforward import FeedForward
+from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.suites.exact import SYSTEMS, ExactSystem, truths
 
 ALL = ("chain", "graph", "cliff", "linear", "sepsis")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from systems import Interrupting, Table
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.doubly_robust import DoublyRobust
 from vlbm.estimators.fqe import FQE

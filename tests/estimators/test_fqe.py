@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from systems import Interrupting
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimators.fqe import FQE, BellmanLoss, Critics, Scale, believe, make_critics
 from vlbm.estimators.transitions import Problem

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from systems import Table
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators import intervals
 from vlbm.estimators.importance import ImportanceSampling

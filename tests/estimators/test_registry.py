@@ -7,9 +7,9 @@ import pytest
 from vlbm.errors import InputError
 from vlbm.estimators.critics.fqe import FQE
 from vlbm.estimators.registry import METHODS, make_estimator, parse_settings
-from vlbm.estimators.worlds.ff import FeedForward
-from vlbm.estimators.worlds.presets import PRESETS
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.estimators.world_models.feedforward import FeedForward
+from vlbm.estimators.world_models.presets import PRESETS
+from vlbm.estimators.world_models.vlbm import VLBM
 
 
 def test_the_default_is_the_model_as_it_comes():

@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from vlbm.nn.batch_norm import BatchNorm, Moments, Over, average_over_time, move_averages
 from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LayerKind, Linear, LSTMCell
-from vlbm.schedule import hidden_weights
+from vlbm.nn.optimiser import hidden_weights
 
 EXAMPLES, SIZE = 9, 4
 KEY = jax.random.key(0)

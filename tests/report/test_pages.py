@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from pages import ASKED, NAMES, made_comparison, made_estimates, made_evidence
-from vlbm.comparison import alone
-from vlbm.estimate import Estimate, Estimates, pooled
+from vlbm.experiments.comparison import alone
 from vlbm.report.downloads import records
 from vlbm.report.findings import find
 from vlbm.report.page import assemble, html
@@ -24,6 +23,7 @@ from vlbm.report.parts import Gallery, Page, Section, Table
 from vlbm.report.rendering import render
 from vlbm.report.sections.answer import answer
 from vlbm.report.sections.methods import agreement_table
+from vlbm.results.estimate import Estimate, Estimates, pooled
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "link", "br"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pages import made_comparison, made_estimates
-from vlbm.comparison import alone
 from vlbm.errors import InputError
+from vlbm.experiments.comparison import alone
 from vlbm.report.page import html
 from vlbm.report.saved import load_run, save_run
 

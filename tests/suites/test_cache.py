@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.suites import cache
 
 RECIPE = {"name": "toy", "steps": 4, "seed": 0}

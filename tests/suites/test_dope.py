@@ -10,9 +10,9 @@ import pytest
 from dope_files import write_d4rl, write_policies
 
 import vlbm
+from vlbm.data.readers import save_npz
 from vlbm.errors import InputError
 from vlbm.policies.dope import read_dope
-from vlbm.sources import save_npz
 from vlbm.suites import dope
 from vlbm.suites.dope.targets import without_last_inputs
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dope_files import write_d4rl
 
-from vlbm.metrics import (
+from vlbm.results.metrics import (
     absolute_error,
     bootstrap,
     dope_regret,
@@ -15,8 +15,8 @@ from vlbm.metrics import (
     regret,
 )
 from vlbm.suites import dope
+from vlbm.suites.dope.paths import search_places
 from vlbm.suites.dope.targets import load_targets
-from vlbm.suites.dope.whereabouts import search_places
 from vlbm.suites.simulate import simulate
 
 ENVIRONMENTS = ("ant", "halfcheetah", "hopper", "walker2d", "pen", "door", "hammer", "relocate")

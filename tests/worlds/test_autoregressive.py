@@ -14,12 +14,12 @@ from scipy.special import expit
 from scipy.stats import multivariate_normal
 
 from systems import noise_logs
-from vlbm.episodes import Episodes, from_padded
+from vlbm.data.episodes import Episodes, from_padded
+from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.view import Selection
 from vlbm.errors import InputError
 from vlbm.estimators.registry import make_estimator
-from vlbm.estimators.worlds.ar import AutoRegressive
-from vlbm.sampler import Places, Sampler, Window
-from vlbm.selection import Selection
+from vlbm.estimators.world_models.autoregressive import AutoRegressive
 from vlbm.worlds.autoregressive import AutoRegressiveWorld, Member
 from vlbm.worlds.base import Outcome
 from vlbm.worlds.transition import Prediction

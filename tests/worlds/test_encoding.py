@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from systems import noise_logs, random_world
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.worlds.encoding import BATCH, encode
 from vlbm.worlds.vlbm import BranchingModel, Encoder
 

@@ -14,11 +14,11 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from systems import noise_logs
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
+from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.view import Selection
 from vlbm.errors import InputError
-from vlbm.estimators.worlds.ff import FeedForward
-from vlbm.sampler import Places, Sampler, Window
-from vlbm.selection import Selection
+from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.worlds.base import Outcome
 from vlbm.worlds.feedforward import FeedForwardWorld, average
 

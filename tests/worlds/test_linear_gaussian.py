@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from vlbm.episodes import Episodes, from_padded
-from vlbm.estimators.worlds.vlbm import VLBM
-from vlbm.sampler import Places, Sampler
-from vlbm.selection import Selection
+from vlbm.data.episodes import Episodes, from_padded
+from vlbm.data.sampler import Places, Sampler
+from vlbm.data.view import Selection
+from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.worlds.vlbm import BranchingModel, draw_noise, objective
 
 # x_t = A x_{t-1} + B a_{t-1} + noise; s_t = C x_t + noise; r_{t-1} = D x_t + noise; x_0 ~ N(0, P)

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.data.sampler import Window
+from vlbm.data.scaler import Scaler
+from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.nn.batch_norm import VARIANCE_FLOOR
-from vlbm.sampler import Window
-from vlbm.scaling import Scaler
 from vlbm.worlds.vlbm import (
     BranchingModel,
     Noise,

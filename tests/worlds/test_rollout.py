@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
+from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
-from vlbm.estimators.worlds.ar import AutoRegressive
-from vlbm.estimators.worlds.ff import FeedForward
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.estimators.world_models.autoregressive import AutoRegressive
+from vlbm.estimators.world_models.feedforward import FeedForward
+from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.policies import FunctionPolicy, Layer, MLPPolicy, Policy, TracedPolicy
-from vlbm.scaling import Scaler
 from vlbm.worlds.base import Imagination, Outcome, World
 from vlbm.worlds.rollout import CHUNK, FEW, LONG_CHUNK, rollout
 from walks import walks

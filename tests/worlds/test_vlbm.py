@@ -13,11 +13,11 @@ import pytest
 from scipy.stats import norm
 
 from systems import bits, distance, noise_logs, random_world
-from vlbm.estimators.worlds.presets import PRESETS
-from vlbm.estimators.worlds.vlbm import VLBM
+from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.view import Selection
+from vlbm.estimators.world_models.presets import PRESETS
+from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.nn.batch_norm import BatchNorm
-from vlbm.sampler import Places, Sampler, Window
-from vlbm.selection import Selection
 from vlbm.worlds.base import Imagination, Outcome
 from vlbm.worlds.vlbm import (
     BranchingModel,

@@ -16,7 +16,7 @@ from vlbm.errors import InputError
 
 # JAX and the readers are imported inside functions: --help should not wait for them.
 if TYPE_CHECKING:
-    from vlbm.episodes import Episodes
+    from vlbm.data.episodes import Episodes
     from vlbm.progress import Progress
 
 
@@ -70,7 +70,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
 
 def load_episodes(path: str, column: list[str], choices: int | None) -> Episodes:
-    from vlbm.sources import load
+    from vlbm.data.readers import load
 
     return load(path, choices=choices, **named_columns(column))
 

@@ -27,11 +27,11 @@ from vlbm.cli.common import (
     read_horizon,
 )
 from vlbm.errors import InputError
-from vlbm.estimand import Estimand
+from vlbm.results.estimand import Estimand
 
 if TYPE_CHECKING:
-    from vlbm.comparison import Comparison
-    from vlbm.episodes import Episodes
+    from vlbm.data.episodes import Episodes
+    from vlbm.experiments.comparison import Comparison
 
 DEFAULT = "vlbm,wpdis"
 
@@ -98,8 +98,8 @@ def compare(
 
     Example: `vlbm compare hopper-medium --methods vlbm,fqe --seeds 3`
     """
-    from vlbm.comparison import compare as compare_methods
     from vlbm.estimators.base import check_request
+    from vlbm.experiments.comparison import compare as compare_methods
     from vlbm.report.comparisons import print_comparison
 
     if resume and save is None:
@@ -159,7 +159,7 @@ def compare(
 
     examiner = None
     if report is not None or save is not None:
-        from vlbm.evidence.gathering import Examiner
+        from vlbm.experiments.evidence.gathering import Examiner
 
         examiner = Examiner.of(logged, discount=request["discount"], horizon=request["horizon"])
     comparison = compare_methods(

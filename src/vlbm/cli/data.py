@@ -41,7 +41,7 @@ def make(
 
     Example: `vlbm data make hopper-medium halfcheetah-medium-expert`
     """
-    from vlbm.sources.npz import save_npz
+    from vlbm.data.readers.npz import save_npz
     from vlbm.suites import check_name, gym
     from vlbm.suites.cache import checksum, data_path
 
@@ -95,7 +95,7 @@ def pack(
 
     The folder is then given wherever DATA is. HDF5 and NPZ files may themselves be larger than memory.
     """
-    from vlbm.sources import pack as pack_source
+    from vlbm.data.readers import pack as pack_source
 
     episodes = pack_source(source, directory, choices=choices, **named_columns(column))
     make_console().print(

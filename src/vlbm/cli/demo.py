@@ -23,12 +23,12 @@ def demo(
     """Rank the 11 policies of the embedded Pendulum task and compare with the truth (a few minutes)."""
     import numpy as np
 
-    from vlbm.comparison import alone
     from vlbm.estimators.registry import make_estimator
-    from vlbm.evidence.gathering import Examiner
-    from vlbm.metrics import absolute_error, rank_correlation, regret
+    from vlbm.experiments.comparison import alone
+    from vlbm.experiments.evidence.gathering import Examiner
     from vlbm.report.saved import save_run
     from vlbm.report.tables import print_estimates
+    from vlbm.results.metrics import absolute_error, rank_correlation, regret
     from vlbm.suites.pendulum import pendulum
 
     console, progress = make_console(), make_progress(quiet)

@@ -32,7 +32,7 @@ from vlbm.cli.common import (
     read_horizon,
 )
 from vlbm.errors import InputError
-from vlbm.estimand import Estimand
+from vlbm.results.estimand import Estimand
 
 if TYPE_CHECKING:
     from vlbm.worlds.rollout import Termination
@@ -81,11 +81,11 @@ def evaluate(
 
     Example: `vlbm evaluate logs.parquet candidates/*.onnx --report report.html`
     """
+    from vlbm.data.readers import is_data
     from vlbm.estimators.base import check_request
     from vlbm.estimators.registry import make_estimator
     from vlbm.policies import load_policies
     from vlbm.report.tables import print_estimates
-    from vlbm.sources import is_data
 
     asked: dict[str, Any] = {"discount": discount, "horizon": read_horizon(horizon)}
     check_request(**asked, episodes=episodes, confidence=confidence)
@@ -126,8 +126,8 @@ def evaluate(
         "progress": progress.titled("imagining"),
     }
     if examined:
-        from vlbm.comparison import alone
-        from vlbm.evidence.gathering import Examiner
+        from vlbm.experiments.comparison import alone
+        from vlbm.experiments.evidence.gathering import Examiner
 
         # A saved model may know longer episodes than the data beside it.
         asked["horizon"] = asked["horizon"] or evaluator.space.longest

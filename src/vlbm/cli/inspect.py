@@ -15,7 +15,7 @@ def inspect(
     choices: Choices = None,
 ) -> None:
     """Say what is in DATA: episodes, lengths, returns, actions, missing pieces, warnings."""
-    from vlbm.inspection import inspect as inspect_episodes
-    from vlbm.inspection import render
+    from vlbm.data.inspect import inspect as inspect_episodes
+    from vlbm.data.inspect import render
 
     render(inspect_episodes(load_episodes(data, column, choices)), make_console())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vlbm.errors import InputError, require
-from vlbm.estimators.worlds.evaluator import WorldEvaluator
+from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.worlds.rollout import Termination
 
 try:
@@ -20,7 +20,7 @@ except ImportError:
     require("gymnasium", extra="gym", purpose="A learnt world as an environment")
     raise
 
-from vlbm.environment.stage import Stage
+from vlbm.environment.core import Stage
 
 __all__ = ["LearnedEnvironment", "LearnedVectorEnvironment"]
 

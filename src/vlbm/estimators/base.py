@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from vlbm.compilation import keep_programs
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimand import Actions, Estimand, Horizon
-from vlbm.estimate import CONFIDENCE, Estimate, Estimates
-from vlbm.estimators.memory import Memory, forgetful
+from vlbm.estimators.cache import Memory, forgetful
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
 from vlbm.policies.function import as_policy
 from vlbm.progress import Progress, silent
+from vlbm.results.estimand import Actions, Estimand, Horizon
+from vlbm.results.estimate import CONFIDENCE, Estimate, Estimates
 from vlbm.worlds.rollout import Termination
 
 SAMPLED = (

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
+from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
 from vlbm.estimators.likelihood import log_probs
+from vlbm.nn.optimiser import Schedule
+from vlbm.nn.training import Evaluated, train
 from vlbm.policies.mlp import Layer, MLPPolicy
 from vlbm.progress import Progress, silent
-from vlbm.scaling import Scaler
-from vlbm.schedule import Schedule
-from vlbm.training import Evaluated, train
 
 # Spread in units of the logged actions' own: logs that look deterministic must not have infinite density.
 LOG_STD_RANGE = (-5.0, 2.0)

@@ -9,9 +9,8 @@ from typing import ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import Estimate
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
 from vlbm.estimators.fqe import FQE, FQEEvaluator
 from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, as_often
@@ -26,6 +25,7 @@ from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.likelihood import log_probs
 from vlbm.estimators.transitions import Problem
 from vlbm.policies.base import Policy
+from vlbm.results.estimate import Estimate
 
 Kind = Literal["dr", "wdr"]
 

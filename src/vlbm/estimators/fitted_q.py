@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vlbm.diagnostics.trust import OUTSIDE, action_warnings
-from vlbm.estimate import Estimate
 from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.transitions import Problem
+from vlbm.results.diagnostics.trust import OUTSIDE, action_warnings
+from vlbm.results.estimate import Estimate
 
 UNBALANCED = 0.1  # of the value, or of the spread of values: a larger correction is warned of
 

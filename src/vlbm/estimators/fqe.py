@@ -13,20 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vlbm.diagnostics.support import Support
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
+from vlbm.estimators.cache import Memory
 from vlbm.estimators.fitted_q import FittedQ
 from vlbm.estimators.least_squares import influence_weights
-from vlbm.estimators.memory import Memory
 from vlbm.estimators.transitions import Batch, Draw, Problem, Transitions, split_rows
 from vlbm.nn.layers import MLP, LayerKind
+from vlbm.nn.optimiser import Schedule
+from vlbm.nn.training import Evaluated, train
 from vlbm.parallel import Place, side_by_side
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
-from vlbm.schedule import Schedule
-from vlbm.training import Evaluated, train
+from vlbm.results.diagnostics.support import Support
 
 SETTLED = 0.03  # of the value, or of the spread of values: a round that moves it by less has changed nothing
 LARGEST = 1000  # unknowns of the interval's equations where every discrete action has its own

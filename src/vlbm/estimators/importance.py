@@ -8,9 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from jaxtyping import Float
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimate import Estimate
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
 from vlbm.estimators.behaviour_cloning import BehaviourCloning
 from vlbm.estimators.importance_weights import (
@@ -23,6 +22,7 @@ from vlbm.estimators.importance_weights import (
 )
 from vlbm.estimators.intervals import Interval, Quotients, bernstein, bootstrap, spread_over
 from vlbm.estimators.likelihood import behaviour_log_probs, log_probs
+from vlbm.results.estimate import Estimate
 
 Kind = Literal["is", "wis", "pdis", "wpdis"]
 IntervalKind = Literal["bca", "percentile", "bernstein"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 
 # A weight of a sound log exceeds this one time in 10^43, for weights average to one.
 LARGEST_LOG_WEIGHT = 100.0

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, UInt16
 from scipy.stats import norm
 
-from vlbm.estimate import CONFIDENCE
+from vlbm.results.estimate import CONFIDENCE
 
 BLOCK = 4_000_000  # numbers of resampling counts held at once
 KEPT = 32_000_000  # of which so many, of two bytes each, are kept for the next policy

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from vlbm.errors import InputError
-from vlbm.estimators.worlds.evaluator import WorldEvaluator
-from vlbm.estimators.worlds.presets import PRESETS
+from vlbm.estimators.world_models.evaluator import WorldEvaluator
+from vlbm.estimators.world_models.presets import PRESETS
 
 
 class Method(NamedTuple):
@@ -24,7 +24,8 @@ class Method(NamedTuple):
     about: str
 
 
-_WORLD = "vlbm.estimators.worlds.vlbm:VLBM"
+_WORLD_MODELS = "vlbm.estimators.world_models"
+_WORLD = f"{_WORLD_MODELS}.vlbm:VLBM"
 _IMPORTANCE = "vlbm.estimators.importance"
 _DOUBLY_ROBUST = "vlbm.estimators.doubly_robust"
 _DICE = "vlbm.estimators.ratios.dice"
@@ -34,8 +35,12 @@ METHODS: dict[str, Method] = {
     "vlm-rsa": Method(_WORLD, "one branch, aligned recurrent states"),
     "vlm-rsa-mse": Method(_WORLD, "one branch, aligned by squared error"),
     "vlm-rsa-ensemble": Method(_WORLD, "whole models instead of branches"),
-    "ff": Method("vlbm.estimators.worlds.ff:FeedForward", "ensemble of feed-forward Gaussian models"),
-    "ar": Method("vlbm.estimators.worlds.ar:AutoRegressive", "ensemble of auto-regressive models"),
+    "ff": Method(
+        "vlbm.estimators.world_models.feedforward:FeedForward", "ensemble of feed-forward Gaussian models"
+    ),
+    "ar": Method(
+        "vlbm.estimators.world_models.autoregressive:AutoRegressive", "ensemble of auto-regressive models"
+    ),
     "fqe": Method("vlbm.estimators.fqe:FQE", "fitted Q evaluation"),
     "dr": Method(f"{_DOUBLY_ROBUST}:DoublyRobust", "doubly robust: importance weights with FQE's values"),
     "wdr": Method(f"{_DOUBLY_ROBUST}:WeightedDoublyRobust", "the same, self-normalised"),

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
+from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
 from vlbm.policies.base import Policy
 from vlbm.policies.stacked import Actions
-from vlbm.policies.table import tabulate_actions
-from vlbm.scaling import Scaler
+from vlbm.policies.tabulate import tabulate_actions
 
 # Where less than this share of an endless value lies beyond the horizon, time is left out of observations:
 # values then hardly depend on it, and a function that need not know it is learnt far better.

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vlbm.estimate import all_warnings
 from vlbm.report.numbers import NOTHING
 from vlbm.report.tables import decimals, estimated, written
+from vlbm.results.estimate import all_warnings
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from vlbm.comparison import Comparison
+    from vlbm.experiments.comparison import Comparison
 
 
 def values_table(comparison: Comparison) -> Table:

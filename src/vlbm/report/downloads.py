@@ -8,9 +8,9 @@ import json
 import math
 from typing import Any
 
-from vlbm.estimate import Estimate
 from vlbm.report.findings import Findings
 from vlbm.report.parts import Download, Downloads
+from vlbm.results.estimate import Estimate
 from vlbm.version import VERSION
 
 

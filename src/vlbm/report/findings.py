@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from vlbm.comparison import Comparison
-from vlbm.diagnostics.probabilities import probability_above, probability_best, spreads
-from vlbm.diagnostics.trust import Circumstances, Verdict, judge
-from vlbm.estimate import Estimate, Estimates
-from vlbm.evidence.gathering import Evidence
-from vlbm.evidence.imagined import PolicyEvidence
+from vlbm.experiments.comparison import Comparison
+from vlbm.experiments.evidence.gathering import Evidence
+from vlbm.experiments.evidence.imagined import PolicyEvidence
 from vlbm.report.numbers import Formatter, alike, confidence
+from vlbm.results.diagnostics.probabilities import probability_above, probability_best, spreads
+from vlbm.results.diagnostics.trust import Circumstances, Verdict, judge
+from vlbm.results.estimate import Estimate, Estimates
 
 
 @dataclass(frozen=True, eq=False)

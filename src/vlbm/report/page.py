@@ -17,7 +17,7 @@ from vlbm.report.sections.truth import truth_section
 from vlbm.report.tables import estimated
 
 if TYPE_CHECKING:
-    from vlbm.comparison import Comparison
+    from vlbm.experiments.comparison import Comparison
 
 
 def write_page(comparison: Comparison, path: Path) -> None:

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from vlbm.comparison import Comparison
 from vlbm.errors import InputError
-from vlbm.estimand import Estimand
-from vlbm.estimate import Estimates
-from vlbm.evidence.keeping import load_evidence, save_evidence
+from vlbm.experiments.comparison import Comparison
+from vlbm.experiments.evidence.keeping import load_evidence, save_evidence
+from vlbm.results.estimand import Estimand
+from vlbm.results.estimate import Estimates
 from vlbm.storage import write_text
 from vlbm.version import VERSION
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from vlbm.estimand import Estimand
-    from vlbm.estimate import Estimates
+    from vlbm.results.estimand import Estimand
+    from vlbm.results.estimate import Estimates
 
 BAR = 26  # characters that an interval is drawn in
 HUGE = 1e9  # numbers from here on are written with an exponent

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.policies.base import Policy
 
 

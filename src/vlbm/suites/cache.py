@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from vlbm.episodes import Episodes
-from vlbm.places import cache_directory
-from vlbm.sources import load
-from vlbm.sources.npz import save_npz
+from vlbm.data.episodes import Episodes
+from vlbm.data.readers import load
+from vlbm.data.readers.npz import save_npz
+from vlbm.paths import cache_directory
 from vlbm.storage import write_atomically, write_text
 
 

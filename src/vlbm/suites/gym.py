@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vlbm.episodes import Episodes, concatenate
+from vlbm.data.episodes import Episodes, concatenate
 from vlbm.errors import InputError, require
 from vlbm.policies import load_policies, load_policy
 from vlbm.policies.base import Policy

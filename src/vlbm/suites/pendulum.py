@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import as_file, files
 
-from vlbm.sources import load
+from vlbm.data.readers import load
 from vlbm.suites.base import Entry, Task
 from vlbm.suites.gym import read_facts, target_policies, truth
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import require
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
 from vlbm.progress import Progress, silent

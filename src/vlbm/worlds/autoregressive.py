@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vlbm.data.sampler import Window
+from vlbm.data.scaler import Scaler
 from vlbm.nn.distributions import Bernoulli, Normal
 from vlbm.nn.layers import MLP, LayerKind, Linear, start_at_rate
-from vlbm.sampler import Window
-from vlbm.scaling import Scaler
 from vlbm.worlds.base import Imagination, Outcome
 from vlbm.worlds.transition import EmissionKind, Prediction, TransitionWorld
 from vlbm.worlds.vlbm import branch_weights

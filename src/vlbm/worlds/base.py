@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vlbm.sampler import Window
-from vlbm.scaling import Scaler
+from vlbm.data.sampler import Window
+from vlbm.data.scaler import Scaler
 
 # What is drawn when imagining: everything; latents only, with the means of observations and rewards (whose
 # spread is what a model could not explain, not what a sensor would show); or nothing at all.

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vlbm.episodes import Episodes
-from vlbm.sampler import Places, Sampler, Window
-from vlbm.selection import Selection
+from vlbm.data.episodes import Episodes
+from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.view import Selection
 from vlbm.worlds.vlbm import BranchingModel, Episode
 
 BATCH = 256

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from vlbm.data.sampler import Window
+from vlbm.data.scaler import Scaler
 from vlbm.nn.distributions import Bernoulli, Normal
 from vlbm.nn.layers import MLP, LayerKind, start_at_rate
-from vlbm.sampler import Window
-from vlbm.scaling import Scaler
 from vlbm.worlds.base import Imagination, Outcome
 from vlbm.worlds.transition import EmissionKind, Prediction, TransitionWorld
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from vlbm.compilation import keep_programs
-from vlbm.episodes import Episodes, from_padded
+from vlbm.data.episodes import Episodes, from_padded
 from vlbm.errors import InputError
 from vlbm.parallel import count_shards, map_shards
 from vlbm.policies.base import Policy, TracedPolicy

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vlbm.data.sampler import Window
+from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
 from vlbm.nn.distributions import Bernoulli, Normal
-from vlbm.sampler import Window
-from vlbm.scaling import Scaler
 from vlbm.worlds.base import Outcome, World
 
 EmissionKind = Literal["difference", "state"]

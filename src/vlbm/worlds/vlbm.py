@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Scalar
 
+from vlbm.data.sampler import Window
+from vlbm.data.scaler import Scaler
 from vlbm.nn.batch_norm import Over, average_over_time, move_averages
 from vlbm.nn.distributions import Bernoulli, Normal
 from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LSTMCell
-from vlbm.sampler import Window
-from vlbm.scaling import Scaler
 from vlbm.worlds.base import Imagination, Outcome, World, is_short, scan
 
 RsaKind = Literal["pairwise", "mse", "none"]

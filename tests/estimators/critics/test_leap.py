@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vlbm.data.scaler import Scaler
 from vlbm.estimators.critics.bellman import Problem, Shape
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.leap import leap, probe_size, solved
 from vlbm.estimators.critics.lots import Asked
 from vlbm.estimators.critics.networks import Critics
-from vlbm.scaling import Scaler
 from vlbm.suites.exact import SYSTEMS
 
 

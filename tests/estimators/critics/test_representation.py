@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.estimators.critics.representation import (
     COLUMNS,
     DISCOUNTS,
@@ -15,8 +15,8 @@ from vlbm.estimators.critics.representation import (
     learn_trunk,
     what_came_after,
 )
+from vlbm.nn.optimiser import Schedule
 from vlbm.progress import silent
-from vlbm.schedule import Schedule
 
 
 def logs(*, columns: int = 1) -> Episodes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vlbm.estimand import Estimand
 from vlbm.estimators.base import Request
 from vlbm.estimators.ratios.remainder import remainders
 from vlbm.estimators.registry import make_estimator
+from vlbm.results.estimand import Estimand
 from vlbm.suites.exact import chain
 
 SYSTEM = chain()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.ratios.vpm import VPM, Moments
 from vlbm.policies import FunctionPolicy

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
+from vlbm.data.scaler import Scaler
 from vlbm.estimators.critics.networks import Critics, Seen
 from vlbm.estimators.critics.representation import Trunk
-from vlbm.scaling import Scaler
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vlbm.compilation import keep_programs
+from vlbm.data.scaler import Scaler
 from vlbm.parallel import each_device, placed
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
 from vlbm.policies.checks import check_actions
 from vlbm.policies.stacked import Actions, StackedPolicies
-from vlbm.scaling import Scaler
 
 CHUNK = 1024  # observations per call, whoever is asked: what wide networks keep of them should fit in caches
 BUDGET = 1 << 30  # bytes; a table larger than this is never made, and policies are asked on the way

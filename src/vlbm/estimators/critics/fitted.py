@@ -13,12 +13,12 @@ from jaxtyping import Float, Int, Shaped
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from vlbm.estimate import Estimate
 from vlbm.estimators.critics.bellman import Problem
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.influence import influence, values_and_weights
 from vlbm.estimators.critics.trained import Trained
 from vlbm.estimators.intervals import Interval, Quotients, bootstrap
+from vlbm.results.estimate import Estimate
 
 INITIAL_DRAWS = 16  # actions drawn at every initial observation, where policies act at random
 LATE = 0.2  # the part of training that must not change the value any more

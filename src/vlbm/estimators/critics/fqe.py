@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
+from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
+from vlbm.estimators.cache import Memory
 from vlbm.estimators.critics.bellman import Logged, Problem, Shape
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.fitted import FittedCritics
@@ -21,12 +23,10 @@ from vlbm.estimators.critics.lots import lots_for
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.representation import Book, Lessons, Trunk, learn_trunk, what_came_after
 from vlbm.estimators.critics.temporal_difference import Descent, train
-from vlbm.estimators.memory import Memory
+from vlbm.nn.optimiser import Schedule
 from vlbm.policies.base import Policy
 from vlbm.policies.stacked import Actions
 from vlbm.progress import Progress, silent
-from vlbm.scaling import Scaler
-from vlbm.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.estimators.critics.layers import MLP, Linear, stacked
+from vlbm.nn.optimiser import Schedule
+from vlbm.nn.training import Evaluated, train
 from vlbm.progress import Progress
-from vlbm.schedule import Schedule
-from vlbm.training import Evaluated, train
 
 DISCOUNTS = (0.0, 0.9, 0.98)  # beside the one asked for: what comes at once, soon and later
 COLUMNS = 32  # of observations that are forecast; of wider ones as many random mixtures

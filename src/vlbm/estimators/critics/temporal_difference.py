@@ -20,9 +20,9 @@ from vlbm.estimators.critics.leap import leap, probe_size
 from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.trained import Trained, asked
+from vlbm.nn.optimiser import Schedule
 from vlbm.parallel import WHOLE, over_devices, placed, split
 from vlbm.progress import Progress
-from vlbm.schedule import Schedule
 
 STRIDE = 50  # steps per compiled call
 LOOKS = 20  # how often the values are looked at

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from vlbm.estimate import Estimate
 from vlbm.estimators.intervals import Interval, Quotients, bootstrap
 from vlbm.estimators.ratios.balance import Balance
 from vlbm.estimators.ratios.descent import LATE, Trained
 from vlbm.estimators.ratios.remainder import remainders
+from vlbm.results.estimate import Estimate
 
 IntervalKind = Literal["bootstrap", "asymptotic"]
 DRIFT = 0.03  # of the value, or of the spread of values: more than this in that part is no convergence

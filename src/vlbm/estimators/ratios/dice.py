@@ -20,7 +20,7 @@ from vlbm.estimators.ratios.evaluator import Ratios, reading
 from vlbm.estimators.ratios.functions import Reading
 from vlbm.estimators.ratios.leap import Unknowns, inner, one_by_one, product, ridge, shortened, summed
 from vlbm.estimators.ratios.objective import Lagrangian
-from vlbm.schedule import Schedule
+from vlbm.nn.optimiser import Schedule
 
 # Of the mean square of features. What changes slowly from step to step pulls on values by the square of
 # how slowly, so that a ridge as large as 1e-3 would decide what values are.

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
+from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
 from vlbm.estimators.critics.bellman import Logged, Problem
@@ -21,8 +22,7 @@ from vlbm.estimators.ratios.batches import Answers
 from vlbm.estimators.ratios.correction import Corrected
 from vlbm.estimators.ratios.descent import Method, train
 from vlbm.estimators.ratios.functions import Reading
-from vlbm.scaling import Scaler
-from vlbm.schedule import Schedule
+from vlbm.nn.optimiser import Schedule
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from vlbm.estimators.ratios.descent import averaged, moved, started
 from vlbm.estimators.ratios.evaluator import Ratios, reading
 from vlbm.estimators.ratios.functions import Reading
 from vlbm.estimators.ratios.leap import Unknowns, inner, one_by_one, product, ridge, shortened, summed
-from vlbm.schedule import Schedule
+from vlbm.nn.optimiser import Schedule
 
 POWER_STEPS = 100  # of the last layers, in one leap
 RIDGE = 1e-4  # of the mean square of the features

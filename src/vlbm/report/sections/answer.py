@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from vlbm.diagnostics.trust import MOSTLY_OUTSIDE
 from vlbm.report.findings import Findings
 from vlbm.report.numbers import in_words, number, probability
+from vlbm.results.diagnostics.trust import MOSTLY_OUTSIDE
 
 SETTLED = 0.8  # probability of being best above which the first place counts as settled
 AGREEING = 0.7  # rank correlation

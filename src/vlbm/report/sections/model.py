@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from vlbm.diagnostics.calibration import Calibration
-from vlbm.evidence.gathering import ModelEvidence
-from vlbm.evidence.latents import LOGGED, LatentMap
+from vlbm.experiments.evidence.gathering import ModelEvidence
+from vlbm.experiments.evidence.latents import LOGGED, LatentMap
 from vlbm.report.charts.lines import Line, line_chart
 from vlbm.report.charts.scatter import cloud
 from vlbm.report.charts.shares import shares_chart
 from vlbm.report.findings import Findings
 from vlbm.report.numbers import Formatter, percent, short
 from vlbm.report.parts import Block, Chart, Gallery, Prose, Section, Table
+from vlbm.results.diagnostics.calibration import Calibration
 
 NAMED = 7  # policies that get a colour of their own on the latent map
 BINS = 5  # shades of return on the latent map

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from vlbm.diagnostics.support import QUANTILE
-from vlbm.estimate import Estimate
-from vlbm.evidence.imagined import PolicyEvidence
+from vlbm.experiments.evidence.imagined import PolicyEvidence
 from vlbm.report.charts.histogram import histogram_chart
 from vlbm.report.charts.lines import Line, line_chart
 from vlbm.report.charts.scale import extent
 from vlbm.report.findings import Findings
 from vlbm.report.numbers import number, percent
 from vlbm.report.parts import Block, Bullets, Chart, Facts, Gallery, Prose
+from vlbm.results.diagnostics.support import QUANTILE
+from vlbm.results.estimate import Estimate
 
 MOST_COURSES = 300  # charts of state courses on a page, whatever the number of policies
 FEWEST_COURSES = 2  # for every policy

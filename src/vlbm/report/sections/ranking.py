@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from vlbm.diagnostics.trust import Verdict
-from vlbm.estimate import Estimate
 from vlbm.report.charts.intervals import Mark, interval_bar
 from vlbm.report.findings import Findings
 from vlbm.report.numbers import confidence, number, probability
 from vlbm.report.parts import Cell, Column, RankedRow, Ranking, Section
 from vlbm.report.sections.policy import details
+from vlbm.results.diagnostics.trust import Verdict
+from vlbm.results.estimate import Estimate
 
 WORDS = {"sound": "no objection", "caution": "caution", "doubtful": "doubtful"}
 RANK = {"sound": 0.0, "caution": 1.0, "doubtful": 2.0}

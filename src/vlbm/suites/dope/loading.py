@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
+from vlbm.data.readers import load
+from vlbm.data.readers.minari import data_directory
 from vlbm.errors import InputError
 from vlbm.progress import Progress, silent
-from vlbm.sources import load
-from vlbm.sources.minari import data_directory
 from vlbm.suites.base import Entry, Task
 from vlbm.suites.dope.catalogue import Kind, Problem, problem
+from vlbm.suites.dope.paths import Places, search_places
 from vlbm.suites.dope.targets import load_targets
-from vlbm.suites.dope.whereabouts import Places, search_places
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 REGENERATED = "regenerated"  # how a note of data begins that only look like the published ones

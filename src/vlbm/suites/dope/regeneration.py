@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vlbm.episodes import Episodes, concatenate
+from vlbm.data.episodes import Episodes, concatenate
 from vlbm.errors import InputError, require
 from vlbm.policies.base import Policy, TracedPolicy
 from vlbm.progress import Progress, silent
@@ -21,8 +21,8 @@ from vlbm.suites.base import Task
 from vlbm.suites.cache import checksum, data_path, kept_or_made
 from vlbm.suites.dope.catalogue import Problem, problem
 from vlbm.suites.dope.loading import REGENERATED, make_task
+from vlbm.suites.dope.paths import Places, search_places
 from vlbm.suites.dope.targets import load_named
-from vlbm.suites.dope.whereabouts import Places, search_places
 from vlbm.suites.simulate import simulate
 
 

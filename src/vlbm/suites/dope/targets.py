@@ -14,7 +14,7 @@ from vlbm.policies.dope import read_dope
 from vlbm.policies.mlp import Layer, MLPPolicy
 from vlbm.progress import Progress, silent
 from vlbm.suites.dope.catalogue import Problem, Remote
-from vlbm.suites.dope.whereabouts import Places
+from vlbm.suites.dope.paths import Places
 
 
 def load_targets(

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 
 # What remains to be earned, row by row, at the given time of an episode (from 0). Where the horizon is

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.linalg import solve_discrete_lyapunov
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.policies.base import TracedPolicy
 from vlbm.suites.exact.base import ActionFunction, StateFunction, check_discount

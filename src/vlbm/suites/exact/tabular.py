@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vlbm.episodes import Episodes
+from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.policies.base import TracedPolicy
 from vlbm.suites.exact.base import ActionFunction, StateFunction, check_discount

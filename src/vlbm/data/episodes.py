@@ -1,0 +1,300 @@
+"""Episodes: experience, logged or imagined, in one type."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+BLOCK_STEPS = 262_144  # that returns are computed from at once
+
+
+class Padded(NamedTuple):
+    """Episodes as a rectangle; `valid` is False on padding, which holds zeros."""
+
+    observation: Float[np.ndarray, "episodes steps+1 obs"]
+    action: Shaped[np.ndarray, "episodes steps *act"]
+    reward: Float[np.ndarray, "episodes steps"]
+    valid: Bool[np.ndarray, "episodes steps"]
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Episodes laid end to end: episode i has `length[i]` steps and `length[i] + 1` observations.
+
+    Ragged rather than padded, so that two million steps cost what two million steps weigh, whatever
+    the lengths are. `terminated` says that the system ended the episode; an episode that is not
+    terminated was cut off by a time limit, and its last observation has a future nobody saw.
+    """
+
+    observation: Float[np.ndarray, "steps+episodes obs"]
+    action: Float[np.ndarray, "steps act"] | Int[np.ndarray, " steps"]
+    reward: Float[np.ndarray, " steps"]
+    length: Int[np.ndarray, " episodes"]
+    terminated: Bool[np.ndarray, " episodes"]
+    log_prob: Float[np.ndarray, " steps"] | None = None
+    choices: int | None = None  # how many discrete actions there are; None when actions are vectors
+    notes: tuple[str, ...] = field(default=())  # what a reader had to assume
+
+    @classmethod
+    def from_arrays(
+        cls,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        terminations: Any,
+        truncations: Any = None,
+        *,
+        next_observations: Any = None,
+        log_probs: Any = None,
+        choices: int | None = None,
+    ) -> Episodes:
+        """Episodes from one row for each logged step, laid end to end and checked as files are.
+
+        `terminations` is True at a step after which the system ended the episode, `truncations` where
+        something else cut it off (a time limit, the end of recording). Actions are vectors, or whole
+        numbers for discrete ones, of which there are `choices` (by default the largest id plus one).
+        Without `next_observations` the outcome of an episode's last step is unknown, and `notes` say what
+        that means.
+        """
+        from vlbm.data.readers.transitions import assemble
+
+        given = {
+            "observations": observations,
+            "actions": actions,
+            "rewards": rewards,
+            "terminals": terminations,
+            "timeouts": truncations,
+            "next_observations": next_observations,
+            "log_probs": log_probs,
+        }
+        fields = {name: np.asarray(values) for name, values in given.items() if values is not None}
+        return assemble("arrays", fields, choices=choices)
+
+    @classmethod
+    def from_dataframe(cls, frame: Any, *, choices: int | None = None, **columns: Any) -> Episodes:
+        """Episodes from a pandas or polars DataFrame (or an Arrow table) with one row for each logged step.
+
+        Columns are found by their usual names (observation, action, reward, episode, step, terminated,
+        truncated, log_prob, next_observation, and the like); others are named:
+        `from_dataframe(frame, observation=["age", "pulse"], episode="stay")`.
+        """
+        from vlbm.data.readers import make_columns
+        from vlbm.data.readers.table import load_frame
+
+        return load_frame(frame, make_columns("DataFrame", columns), choices=choices)
+
+    @classmethod
+    def from_minari(cls, dataset: Any, *, choices: int | None = None, download: bool = False) -> Episodes:
+        """Episodes of a Minari data set: the object itself, its folder, or its id."""
+        from vlbm.data.readers import minari
+
+        if isinstance(dataset, str | os.PathLike):
+            return minari.load(dataset, choices=choices, download=download)
+        return minari.read(getattr(dataset, "id", "Minari data set"), dataset, choices)
+
+    def __repr__(self) -> str:
+        kind = (
+            f"{self.choices} discrete actions" if self.discrete else f"actions of {self.action_size} numbers"
+        )
+        ended = int(self.terminated.sum())
+        return (
+            f"Episodes({self.count} episodes, {self.steps:,} steps, observations of {self.observation_size} "
+            f"numbers, {kind}, {ended} terminated)"
+        )
+
+    @property
+    def count(self) -> int:
+        return len(self.length)
+
+    @property
+    def steps(self) -> int:
+        return len(self.reward)
+
+    @property
+    def longest(self) -> int:
+        """Steps of the longest episode."""
+        return int(self.length.max())
+
+    @property
+    def observation_size(self) -> int:
+        return self.observation.shape[1]
+
+    @property
+    def discrete(self) -> bool:
+        return self.choices is not None
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the numbers are in files, and only what is looked at comes into memory."""
+        return isinstance(self.observation, np.memmap)
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action vector, or the number of discrete actions."""
+        return self.choices if self.choices is not None else self.action.shape[1]
+
+    @property
+    def first_step(self) -> Int[np.ndarray, " episodes"]:
+        """Row of each episode's first action and reward."""
+        return np.cumsum(self.length) - self.length
+
+    @property
+    def first_observation(self) -> Int[np.ndarray, " episodes"]:
+        """Row of each episode's first observation."""
+        return self.first_step + np.arange(self.count)
+
+    @property
+    def episode_of_step(self) -> Int[np.ndarray, " steps"]:
+        return np.repeat(np.arange(self.count), self.length)
+
+    @property
+    def time(self) -> Int[np.ndarray, " steps"]:
+        """Step number within the episode, from 0."""
+        return np.arange(self.steps) - np.repeat(self.first_step, self.length)
+
+    @property
+    def observation_before(self) -> Int[np.ndarray, " steps"]:
+        """Row of the observation that each step's action answered; the next row is what followed."""
+        return np.arange(self.steps) + self.episode_of_step
+
+    def initial_observations(self) -> Float[np.ndarray, "episodes obs"]:
+        return self.observation[self.first_observation]
+
+    def returns(
+        self, discount: float = 1.0, *, gamma: float | None = None, horizon: int | None = None
+    ) -> Float[np.ndarray, " episodes"]:
+        """Discounted sum of each episode's rewards up to the horizon; `gamma` also names the discount."""
+        discount = discount if gamma is None else gamma
+        returns = np.empty(self.count)
+        first_step, end = self.first_step, np.cumsum(self.length)
+        begin = 0
+        # A few episodes at a time: the numbers of all steps would weigh as much as observations do.
+        while begin < self.count:
+            stop = max(int(np.searchsorted(end, first_step[begin] + BLOCK_STEPS, side="right")), begin + 1)
+            length = self.length[begin:stop]
+            episode = np.repeat(np.arange(len(length)), length)
+            time = np.arange(len(episode)) - (first_step[begin:stop] - first_step[begin])[episode]
+            weighted = self.reward[first_step[begin] : end[stop - 1]].astype(np.float64) * discount**time
+            if horizon is not None:
+                weighted = weighted * (time < horizon)
+            returns[begin:stop] = np.bincount(episode, weights=weighted, minlength=len(length))
+            begin = stop
+        return returns
+
+    def select(self, episodes: Sequence[int] | Int[np.ndarray, " chosen"]) -> Episodes:
+        """The chosen episodes, in the order given; a mask chooses where it is True."""
+        chosen = np.asarray(episodes)
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        length = self.length[chosen]
+        step = _ranges(self.first_step[chosen], length)
+        return replace(
+            self,
+            observation=self.observation[_ranges(self.first_observation[chosen], length + 1)],
+            action=self.action[step],
+            reward=self.reward[step],
+            length=length,
+            terminated=self.terminated[chosen],
+            log_prob=None if self.log_prob is None else self.log_prob[step],
+        )
+
+    def split(self, fraction: float, *, seed: int) -> tuple[Episodes, Episodes]:
+        """Two disjoint parts by episode; the second has about `fraction` of the episodes, at least one.
+
+        A single episode cannot be divided and stands on both sides.
+        """
+        if self.count == 1:
+            return self, self
+        rest, held_out = parted(self.count, fraction, seed=seed)
+        return self.select(rest), self.select(held_out)
+
+    def fingerprint(self) -> str:
+        """A checksum of the numbers themselves, wherever they came from."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.observation, self.action, self.reward, self.length, self.terminated):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+    def padded(self, steps: int | None = None) -> Padded:
+        """A rectangle of `steps` steps (default: the longest episode's)."""
+        steps = int(self.length.max()) if steps is None else steps
+        valid = np.arange(steps) < self.length[:, None]
+        observed = np.arange(steps + 1) < self.length[:, None] + 1
+
+        def fill(flat: np.ndarray, mask: np.ndarray) -> np.ndarray:
+            out = np.zeros((*mask.shape, *flat.shape[1:]), flat.dtype)
+            out[mask] = flat
+            return out
+
+        return Padded(
+            observation=fill(self.observation, observed),
+            action=fill(self.action, valid),
+            reward=fill(self.reward, valid),
+            valid=valid,
+        )
+
+
+def from_padded(
+    *,
+    observation: Float[np.ndarray, "episodes steps+1 obs"],
+    action: Shaped[np.ndarray, "episodes steps *act"],
+    reward: Float[np.ndarray, "episodes steps"],
+    length: Int[np.ndarray, " episodes"],
+    terminated: Bool[np.ndarray, " episodes"],
+    choices: int | None = None,
+) -> Episodes:
+    """Episodes from rectangles, leaving out what lies past each length."""
+    steps = np.arange(reward.shape[1]) < length[:, None]
+    observed = np.arange(reward.shape[1] + 1) < length[:, None] + 1
+
+    def kept(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        # Where nothing is left out, picking row by row would take several times as long.
+        return values.reshape(-1, *values.shape[2:]) if mask.all() else values[mask]
+
+    return Episodes(
+        observation=kept(observation, observed),
+        action=kept(action, steps),
+        reward=kept(reward, steps),
+        length=np.asarray(length, np.int64),
+        terminated=np.asarray(terminated, bool),
+        choices=choices,
+    )
+
+
+def concatenate(parts: Sequence[Episodes]) -> Episodes:
+    """One collection from several; log-probabilities survive only if every part has them."""
+    log_probs = [part.log_prob for part in parts]
+    known = [log_prob for log_prob in log_probs if log_prob is not None]
+    return Episodes(
+        observation=np.concatenate([part.observation for part in parts]),
+        action=np.concatenate([part.action for part in parts]),
+        reward=np.concatenate([part.reward for part in parts]),
+        length=np.concatenate([part.length for part in parts]),
+        terminated=np.concatenate([part.terminated for part in parts]),
+        log_prob=np.concatenate(known) if len(known) == len(parts) else None,
+        choices=max((part.choices for part in parts if part.choices is not None), default=None),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+    )
+
+
+def parted(
+    count: int, fraction: float, *, seed: int
+) -> tuple[Int[np.ndarray, " rest"], Int[np.ndarray, " part"]]:
+    """Numbers below `count` in two disjoint parts; a single one stands in both."""
+    if count == 1:
+        return np.zeros(1, np.int64), np.zeros(1, np.int64)
+    order = np.random.default_rng(seed).permutation(count)
+    part = min(max(round(fraction * count), 1), count - 1)
+    return np.sort(order[part:]), np.sort(order[:part])
+
+
+def _ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """start[0], start[0]+1, ..., then start[1], start[1]+1, ..., each for its length."""
+    total = int(length.sum())
+    offset = np.repeat(start - (np.cumsum(length) - length), length)
+    return np.arange(total) + offset

@@ -1,0 +1,125 @@
+"""Which columns of a table hold what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from vlbm.data.readers import check
+from vlbm.errors import InputError
+
+USUAL = {
+    "observation": ("observation", "observations", "obs", "state", "states", "s"),
+    "action": ("action", "actions", "act", "a"),
+    "reward": ("reward", "rewards", "rew", "r"),
+    "episode": (
+        "episode",
+        "episode_id",
+        "episode_index",
+        "ep",
+        "trajectory",
+        "trajectory_id",
+        "traj",
+        "traj_id",
+    ),
+    "step": ("step", "step_id", "step_index", "timestep", "time_step", "t", "time"),
+    "terminated": ("terminated", "terminal", "terminals", "termination", "is_terminal", "done", "dones"),
+    "truncated": ("truncated", "truncation", "timeout", "timeouts"),
+    "log_prob": ("log_prob", "log_probs", "logp", "action_log_prob", "action_log_probs"),
+    "next_observation": (
+        "next_observation",
+        "next_observations",
+        "next_obs",
+        "next_state",
+        "next_states",
+        "next_s",
+    ),
+}
+DELIMITERS = ",;\t"
+VECTORS = ("observation", "action", "next_observation")
+REQUIRED = ("observation", "action", "reward")
+
+
+class Found(NamedTuple):
+    """The columns of one role; `single` when one column carries exactly the name asked for."""
+
+    names: tuple[str, ...]
+    single: bool
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns by role. None looks for the usual names; an empty string says that there is none.
+
+    Vectors (`observation`, `action`, `next_observation`) take a list of names in order, or one name:
+    of a column (a number or, in Parquet, a list), or of a family such as `obs_0, obs_1` or `obs0,
+    obs1` (in order of number) or `obs.x, obs.y` (in the file's order). A single column of whole
+    numbers named as `action` is read as discrete; a list of one name makes it a vector.
+    """
+
+    observation: str | Sequence[str] | None = None
+    action: str | Sequence[str] | None = None
+    reward: str | None = None
+    episode: str | None = None
+    step: str | None = None
+    terminated: str | None = None
+    truncated: str | None = None
+    log_prob: str | None = None
+    next_observation: str | Sequence[str] | None = None
+
+    def find(self, path: check.Path, present: Sequence[str]) -> dict[str, Found]:
+        """The columns of each role that the table has."""
+        found = {role: self._role(path, role, present) for role in USUAL}
+        return {role: columns for role, columns in found.items() if columns is not None}
+
+    def _role(self, path: check.Path, role: str, present: Sequence[str]) -> Found | None:
+        asked = getattr(self, role)
+        if asked is None:
+            for name in USUAL[role]:
+                columns = _matches(name, present, family=role in VECTORS, fold=True)
+                if columns is not None:
+                    return columns
+        elif isinstance(asked, str):
+            columns = _matches(asked, present, family=role in VECTORS) if asked else None
+            if columns is not None or (not asked and role not in REQUIRED):
+                return columns
+            remedy = "name one, or several in a list" if role in VECTORS else "name one"
+            raise InputError(f"{path}: has no column {asked!r} for {role}: {remedy}; {_listed(present)}")
+        else:
+            absent = [name for name in asked if name not in present]
+            if absent or not asked:
+                named = f"no column {absent[0]!r}" if absent else "no columns named"
+                raise InputError(f"{path}: has {named} for {role}; {_listed(present)}")
+            return Found(tuple(asked), single=False)
+        if role in REQUIRED:
+            raise InputError(
+                f"{path}: no column looks like the {role} ({', '.join(USUAL[role])}); "
+                f"{_listed(present)}. Say which with {role}="
+            )
+        return None
+
+
+def _matches(name: str, present: Sequence[str], *, family: bool, fold: bool = False) -> Found | None:
+    """The column of that name or, for vectors, the family of columns that begin with it."""
+    case = re.IGNORECASE if fold else re.NOFLAG
+    exact = [column for column in present if re.fullmatch(re.escape(name), column, case)]
+    if exact:
+        return Found((exact[0],), single=True)
+    if not family:
+        return None
+    numbered = [
+        (re.fullmatch(rf"{re.escape(name)}[_.\[-]?(\d+)\]?", column, case), column) for column in present
+    ]
+    in_order = sorted((int(match[1]), column) for match, column in numbered if match)
+    if in_order:
+        return Found(tuple(column for _, column in in_order), single=False)
+    parts = tuple(column for column in present if re.match(rf"{re.escape(name)}[./]", column, case))
+    return Found(parts, single=False) if parts else None
+
+
+def _listed(present: Sequence[str]) -> str:
+    """The columns that are there, as many as one can read."""
+    shown = ", ".join(present[:40])
+    return f"the columns are: {shown}" + (f" and {len(present) - 40} more" if len(present) > 40 else "")

@@ -1,0 +1,48 @@
+"""D4RL's HDF5 files, in all their layouts."""
+
+from __future__ import annotations
+
+import h5py
+
+from vlbm.data.episodes import Episodes
+from vlbm.data.readers import check
+from vlbm.data.readers.transitions import FIELDS, REQUIRED, Place, assemble, in_memory
+from vlbm.errors import InputError
+
+
+def load(path: check.Path, *, choices: int | None = None, place: Place = in_memory) -> Episodes:
+    """Episodes of an HDF5 file with D4RL's fields; other fields and groups are left alone.
+
+    Needs `observations`, `actions`, `rewards` and `terminals`; uses `timeouts`, `next_observations`
+    and `infos/action_log_probs` where they are. `place` makes the arrays that are filled.
+    """
+    with check.reading(path, "HDF5"):
+        file = h5py.File(path, "r")
+    with file:
+        with check.reading(path, "HDF5"):
+            found = {name: file[name] for name in FIELDS if name in file}
+            fields = {name: item for name, item in found.items() if isinstance(item, h5py.Dataset)}
+            # Asked here, because a damaged header shows itself only when its type is wanted.
+            for name, item in fields.items():
+                check.numeric(path, name, item.dtype)
+            others = [
+                f"{name}/" if isinstance(item, h5py.Group) else f"{name}" for name, item in file.items()
+            ]
+        if "episode_0/" in others:
+            raise InputError(
+                f"{path}: is one part of a Minari data set; give the data set's directory instead"
+            )
+        check.present(path, {*fields, *(name for name in others if name not in FIELDS)}, REQUIRED)
+        for name, item in fields.items():
+            if item.shape is None:
+                raise InputError(f"{path}: field '{name}' is empty; fetch or write the file again")
+        return assemble(path, fields, choices=choices, place=place)
+
+
+def holds_steps(path: check.Path) -> bool:
+    """Whether an HDF5 file has fields of recorded steps; a damaged one counts, so that `load` can say why."""
+    try:
+        with h5py.File(path, "r") as file:
+            return "observations" in file or "actions" in file
+    except Exception:
+        return True

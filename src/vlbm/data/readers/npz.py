@@ -1,0 +1,105 @@
+"""NPZ files: arrays named as in D4RL, and our own layout, which keeps episodes exactly."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from vlbm.data.episodes import Episodes
+from vlbm.data.readers import check, layout
+from vlbm.data.readers.packed import place_in
+from vlbm.data.readers.transitions import FIELDS, REQUIRED, Place, assemble, in_memory
+from vlbm.errors import InputError
+
+SMALL = ("length", "terminated", "choices", "notes")
+
+
+def load(path: check.Path, *, choices: int | None = None) -> Episodes:
+    """Episodes written by `save_npz`, or flat arrays with D4RL's names and `log_probs`."""
+    # Pickled objects could run code, so they are never allowed in.
+    with check.reading(path, "NPZ"), np.load(path, allow_pickle=False) as file:
+        arrays = {name: _member(path, file, name) for name in _wanted(path)}
+    return _episodes(path, arrays, choices, in_memory)
+
+
+def load_in_pieces(path: check.Path, folder: Path, *, choices: int | None = None) -> Episodes:
+    """As `load`, with everything in files in the folder instead of memory; they must outlive the episodes."""
+    arrays = {}
+    with check.reading(path, "NPZ"), zipfile.ZipFile(path) as archive:
+        for name in _wanted(path):
+            file = folder / f"from.{name.replace('/', '.')}.npy"
+            with archive.open(f"{name}.npy") as packed, open(file, "wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked, 1 << 20)
+            arrays[name] = np.load(file, mmap_mode=None if name in SMALL else "r", allow_pickle=False)
+    return _episodes(path, arrays, choices, place_in(folder))
+
+
+def save_npz(episodes: Episodes, path: check.Path) -> None:
+    """Write episodes to a compressed file that `load` gives back exactly; never leaves half a file."""
+    target = Path(path)
+    arrays = {name: getattr(episodes, name) for name in layout.FIELDS}
+    if episodes.log_prob is not None:
+        arrays["log_prob"] = episodes.log_prob
+    if episodes.choices is not None:
+        arrays["choices"] = np.asarray(episodes.choices)
+    if episodes.notes:
+        arrays["notes"] = np.asarray(episodes.notes)
+    # In the same folder, because a file can only be moved in one stroke within a file system.
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
+    try:
+        with open(unfinished, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def holds_steps(path: check.Path) -> bool:
+    """Whether a zip file is an NPZ file of recorded steps rather than, say, a policy's weights."""
+    try:
+        names = set(_names(path))
+    except InputError:
+        return False
+    return bool(names & {"observations", "observation"}) and bool(names & {"actions", "action"})
+
+
+def _names(path: check.Path) -> list[str]:
+    with check.reading(path, "NPZ"), zipfile.ZipFile(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+
+
+def _member(path: check.Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+    try:
+        return file[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise InputError(
+            f"{path}: field '{name}' holds Python objects, not numbers (arrays of unequal lengths?); "
+            "save it as one array of numbers"
+        ) from error
+
+
+def _wanted(path: check.Path) -> list[str]:
+    """Which fields of the file are read, in either layout."""
+    names = _names(path)
+    ours = "length" in names
+    check.present(path, names, layout.FIELDS if ours else REQUIRED)
+    wanted = (*layout.FIELDS, "log_prob", *SMALL) if ours else FIELDS
+    return [name for name in dict.fromkeys(wanted) if name in names]
+
+
+def _episodes(path: check.Path, arrays: dict[str, np.ndarray], choices: int | None, place: Place) -> Episodes:
+    if "length" not in arrays:
+        return assemble(path, arrays, choices=choices, place=place)
+    notes = tuple(str(note) for note in arrays.pop("notes", ()))
+    logged = arrays.pop("choices", None)
+    if choices is None and logged is not None:
+        choices = int(logged)
+    episodes = layout.episodes_of(path, arrays, choices=choices, notes=notes, writer="save_npz")
+    layout.check_numbers(path, episodes)
+    return episodes

@@ -1,0 +1,189 @@
+"""Packed folders: plain NumPy arrays that are mapped rather than read, for data larger than memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from vlbm.data.episodes import Episodes
+from vlbm.data.readers import check, layout
+from vlbm.data.readers.transitions import Place
+from vlbm.errors import InputError
+
+DESCRIPTION = "episodes.json"
+KIND = "vlbm episodes"
+VERSION = 1
+
+
+def load(path: check.Path, *, choices: int | None = None) -> Episodes:
+    """Episodes whose numbers stay on disk until they are looked at.
+
+    Shapes are checked here; the numbers themselves were checked when the folder was written, because
+    looking at all of them takes as long as reading everything.
+    """
+    folder = Path(path)
+    with check.reading(path, "a packed folder"):
+        described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    if (
+        not isinstance(described, dict)
+        or described.get("kind") != KIND
+        or described.get("version") != VERSION
+    ):
+        raise InputError(
+            f"{path}: {DESCRIPTION} does not describe packed episodes of version {VERSION}; "
+            "make the folder again with: vlbm data pack"
+        )
+    present = {file.stem for file in folder.glob("*.npy")}
+    check.present(path, present, layout.FIELDS)
+    with check.reading(path, "a packed folder"):
+        arrays = {
+            name: np.load(folder / f"{name}.npy", mmap_mode=mode, allow_pickle=False)
+            for name, mode in _mapping(present).items()
+        }
+    logged = described.get("choices")
+    if choices is not None and logged is not None and choices < logged:
+        raise InputError(f"{path}: has {logged} discrete actions, more than choices={choices}; leave it out")
+    return layout.episodes_of(
+        path,
+        arrays,
+        choices=logged if choices is None else choices,
+        notes=tuple(described.get("notes", ())),
+        writer="vlbm data pack",
+    )
+
+
+def save_packed(parts: Episodes | Iterable[Episodes], path: check.Path) -> Episodes:
+    """Write episodes, or one collection after another, to a folder, and map them from there.
+
+    Parts are written as they come, so that they need never stand in memory together.
+    """
+    with making(path) as folder:
+        whole: Episodes | None = None
+        columns: dict[str, _Column] = {}
+        for part in (parts,) if isinstance(parts, Episodes) else parts:
+            layout.check_numbers(path, part)
+            if whole is None:
+                columns = {
+                    name: _Column(path, folder / f"{name}.npy", getattr(part, name))
+                    for name in layout.NUMBERS
+                    if getattr(part, name) is not None
+                }
+            for name, column in columns.items():
+                column.append(getattr(part, name))
+            whole = part if whole is None else _joined(path, whole, part)
+        if whole is None:
+            raise InputError(f"{path}: there are no episodes to write")
+        for column in columns.values():
+            column.close()
+        finish(folder, whole)
+    return load(path)
+
+
+def finish(folder: Path, episodes: Episodes) -> None:
+    """Write what is small beside the numbers."""
+    np.save(folder / "length.npy", episodes.length, allow_pickle=False)
+    np.save(folder / "terminated.npy", episodes.terminated, allow_pickle=False)
+    described: dict[str, Any] = {
+        "kind": KIND,
+        "version": VERSION,
+        "episodes": episodes.count,
+        "steps": int(episodes.length.sum()),
+        "choices": episodes.choices,
+        "notes": list(episodes.notes),
+    }
+    (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def making(path: check.Path) -> Iterator[Path]:
+    """A folder that takes its name only when everything in it has been written."""
+    target = Path(path)
+    if target.exists():
+        raise InputError(f"{path}: exists already; remove it or give another name")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        os.rename(unfinished, target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def place_in(folder: Path) -> Place:
+    """Arrays that are files in the folder, to be filled in pieces."""
+
+    def place(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+        file = folder / f"{name}.npy"
+        values = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        # A disk that is full would otherwise show itself by ending the process.
+        with open(file, "r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+        return values
+
+    return place
+
+
+class _Column:
+    """A NumPy file that grows."""
+
+    def __init__(self, path: check.Path, file: Path, like: np.ndarray) -> None:
+        self._path, self._name = path, file.stem
+        self._dtype, self._size, self._rows = like.dtype, like.shape[1:], 0
+        self._file: BinaryIO = open(file, "wb")  # noqa: SIM115 (open as long as the folder is being written)
+        self._write_header()
+
+    def append(self, values: np.ndarray | None) -> None:
+        if values is None:
+            raise InputError(
+                f"{self._path}: some parts have '{self._name}' and some do not; leave it out of all"
+            )
+        if (values.dtype, values.shape[1:]) != (self._dtype, self._size):
+            raise InputError(
+                f"{self._path}: field '{self._name}' has type {values.dtype} and size {values.shape[1:]} in "
+                f"one part, {self._dtype} and {self._size} in another; all parts must be alike"
+            )
+        for _, block in layout.blocks(values):
+            self._file.write(np.ascontiguousarray(block).data)
+        self._rows += len(values)
+
+    def close(self) -> None:
+        """Say how many rows there are: the header leaves room for any number."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+    def _write_header(self) -> None:
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self._rows, *self._size),
+        }
+        np.lib.format.write_array_header_1_0(self._file, header)
+
+
+def _mapping(present: set[str]) -> dict[str, Any]:
+    """How each field is opened: numbers are mapped, what there is one of for each episode is read."""
+    fields = (*layout.FIELDS, *(name for name in layout.NUMBERS if name not in layout.FIELDS))
+    return {name: "r" if name in layout.NUMBERS else None for name in fields if name in present}
+
+
+def _joined(path: check.Path, whole: Episodes, part: Episodes) -> Episodes:
+    """What is small of both; numbers stay those of the first, for they are written already."""
+    if (whole.choices is None) != (part.choices is None):
+        raise InputError(f"{path}: some parts have discrete actions and some have vectors; write them apart")
+    return replace(
+        whole,
+        length=np.concatenate([whole.length, part.length]),
+        terminated=np.concatenate([whole.terminated, part.terminated]),
+        choices=None if whole.choices is None else max(whole.choices, part.choices or 0),
+        notes=tuple(dict.fromkeys((*whole.notes, *part.notes))),
+    )

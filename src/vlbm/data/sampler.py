@@ -1,0 +1,190 @@
+"""Sampler: random windows of logged episodes, from memory or from mapped files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from vlbm.data.view import Selection
+
+
+class Window(eqx.Module):
+    """Steps of one episode, or of many along a leading axis; where `valid` is False numbers mean nothing."""
+
+    observation: Float[Array, "*batch steps+1 obs"]
+    action: Float[Array, "*batch steps act"]  # discrete actions come as one-hot vectors
+    reward: Float[Array, "*batch steps"]
+    terminated: Float[Array, "*batch steps"]  # 1 where the system ended the episode after this step
+    valid: Bool[Array, "*batch steps"]
+
+
+class Places(NamedTuple):
+    """Where windows begin."""
+
+    episode: Int[Array, " batch"]  # number in the collection
+    start: Int[Array, " batch"]
+
+
+class Layout(eqx.Module):
+    """Which episodes may be drawn and how long they are, which is all that drawing depends on."""
+
+    chosen: Int[Array, " chosen"]  # numbers in the collection
+    length: Int[Array, " chosen"]
+
+    @classmethod
+    def of(cls, log: Selection) -> Self:
+        return cls(jnp.asarray(log.chosen, jnp.int32), jnp.asarray(log.length, jnp.int32))
+
+    def draw(self, key: PRNGKeyArray, *, batch: int, at_start: float) -> Places:
+        """Random windows: a share `at_start` begins with any episode, the rest at any logged step.
+
+        Windows may run past their episode's end, where steps are not valid. Moved back to end with it, they
+        would show terminations at their last step only, and a world learns that none comes before.
+        """
+        place_key, begin_key, episode_key = jax.random.split(key, 3)
+        ends = jnp.cumsum(self.length)
+        place = jax.random.randint(place_key, (batch,), 0, ends[-1])
+        row = jnp.searchsorted(ends, place, side="right")
+        anywhere = Places(self.chosen[row], place - (ends - self.length)[row])
+        begins = jax.random.uniform(begin_key, (batch,)) < at_start
+        return jax.tree.map(
+            partial(jnp.where, begins), self.draw_episodes(episode_key, batch=batch), anywhere
+        )
+
+    def draw_episodes(self, key: PRNGKeyArray, *, batch: int) -> Places:
+        """Whole episodes, each equally likely."""
+        row = jax.random.randint(key, (batch,), 0, len(self.chosen))
+        return Places(self.chosen[row], jnp.zeros_like(row))
+
+
+class Plan(NamedTuple):
+    """How batches are drawn."""
+
+    batch: int
+    steps: int
+    at_start: float = 0.0  # share of windows that begin with an episode
+    whole: bool = False  # windows are whole episodes, padded to `steps`
+
+    def draw(self, layout: Layout, key: PRNGKeyArray) -> Places:
+        if self.whole:
+            return layout.draw_episodes(key, batch=self.batch)
+        return layout.draw(key, batch=self.batch, at_start=self.at_start)
+
+
+class Sampler(eqx.Module):
+    """A collection of episodes on the device, of which some may be drawn.
+
+    An argument of compiled functions, never a constant in them. Samplers that draw from equally large parts
+    of one collection have the same shapes, so models with other held-out episodes share compiled programs.
+    """
+
+    observation: Float[Array, "rows obs"]
+    action: Float[Array, "rows act"] | Int[Array, " rows"]
+    reward: Float[Array, " rows"]
+    first_step: Int[Array, " episodes"]
+    length: Int[Array, " episodes"]
+    terminated: Bool[Array, " episodes"]
+    layout: Layout
+    choices: int | None = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, log: Selection) -> Self:
+        episodes = log.collection
+        return cls(
+            observation=jnp.asarray(episodes.observation, jnp.float32),
+            action=jnp.asarray(episodes.action, jnp.int32 if episodes.discrete else jnp.float32),
+            reward=jnp.asarray(episodes.reward, jnp.float32),
+            first_step=jnp.asarray(episodes.first_step, jnp.int32),
+            length=jnp.asarray(episodes.length, jnp.int32),
+            terminated=jnp.asarray(episodes.terminated),
+            layout=Layout.of(log),
+            choices=episodes.choices,
+        )
+
+    def draw(self, plan: Plan, key: PRNGKeyArray) -> Window:
+        """A batch of windows."""
+        return self.cut(plan.draw(self.layout, key), steps=plan.steps)
+
+    def cut(self, places: Places, *, steps: int) -> Window:
+        """The windows that begin there; rows beyond an episode's end repeat its last."""
+        return jax.vmap(lambda episode, start: self._cut(episode, start, steps))(*places)
+
+    def _cut(self, episode: Int[Array, ""], start: Int[Array, ""], steps: int) -> Window:
+        within, length = start + jnp.arange(steps), self.length[episode]
+        row = self.first_step[episode] + jnp.minimum(within, length - 1)
+        # Every episode before this one has one observation more than steps.
+        seen = self.first_step[episode] + episode + jnp.minimum(start + jnp.arange(steps + 1), length)
+        action = self.action[row]
+        return Window(
+            observation=self.observation[seen],
+            action=action if self.choices is None else jax.nn.one_hot(action, self.choices),
+            reward=self.reward[row],
+            terminated=(self.terminated[episode] & (within == length - 1)).astype(jnp.float32),
+            valid=within < length,
+        )
+
+
+class MappedSampler:
+    """The windows that a `Sampler` would draw for the same keys, gathered from files larger than memory.
+
+    Those of the next steps are gathered while the present ones run, so that a disk is not waited for.
+    """
+
+    def __init__(self, log: Selection, plan: Plan):
+        self._log, self._plan = log, plan
+        self._layout = Layout.of(log)
+        # Compiled for a stack of keys, so that the places of several steps are one call.
+        self._draw = eqx.filter_jit(jax.vmap(plan.draw, in_axes=(None, 0)))
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="windows")
+        self._ahead: tuple[tuple[int, int], Future[Window]] | None = None  # which steps', and their windows
+
+    def gather(self, keys: Callable[[int, int], PRNGKeyArray], *, begin: int, count: int) -> Window:
+        """The batches of `count` steps from `begin`, stacked; `keys(begin, count)` are those of the steps."""
+        if self._ahead is not None and self._ahead[0] == (begin, count):
+            windows = self._ahead[1].result()
+        else:
+            windows = self._gather(keys(begin, count))
+        following = begin + count
+        self._ahead = (following, count), self._reader.submit(self._gather, keys(following, count))
+        return windows
+
+    def _gather(self, keys: PRNGKeyArray) -> Window:
+        return cut_mapped(self._log, self._draw(self._layout, keys), steps=self._plan.steps)
+
+
+def cut_mapped(log: Selection, places: Places, *, steps: int) -> Window:
+    """As `Sampler.cut`, on the host: only the rows that are asked for are read."""
+    episodes = log.collection
+    episode, start = (np.asarray(part)[..., None] for part in places)
+    within, length = start + np.arange(steps), episodes.length[episode]
+    row = episodes.first_step[episode] + np.minimum(within, length - 1)
+    seen = episodes.first_observation[episode] + np.minimum(start + np.arange(steps + 1), length)
+    terminated = episodes.terminated[episode] & (within == length - 1)
+    return Window(
+        observation=jnp.asarray(_read(episodes.observation, seen)),
+        action=jnp.asarray(log.action_vectors(row), jnp.float32),
+        reward=jnp.asarray(_read(episodes.reward, row)),
+        terminated=jnp.asarray(terminated, jnp.float32),
+        valid=jnp.asarray(within < length),
+    )
+
+
+def _read(values: np.ndarray, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows *columns"]:
+    """Rows of what may be a np.memmap, whose own ways make every look at it slow."""
+    return values.view(np.ndarray)[row].astype(np.float32, copy=False)
+
+
+def held_out_windows(log: Selection, plan: Plan, *, seed: int) -> Window:
+    """The same windows every time, for comparing models on logged episodes."""
+    key = jax.random.key(seed)
+    if not log.mapped:
+        return eqx.filter_jit(Sampler.draw)(Sampler.of(log), plan, key)
+    return cut_mapped(log, eqx.filter_jit(plan.draw)(Layout.of(log), key), steps=plan.steps)

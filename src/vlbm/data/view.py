@@ -1,0 +1,131 @@
+"""Selection: some episodes of a collection, by number, read in pieces and never copied as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from vlbm.data.episodes import Episodes, parted
+
+BLOCK_ROWS = 65_536  # read at once when everything is read
+
+
+class Steps(NamedTuple):
+    """Where some steps lie in the collection."""
+
+    row: Int[np.ndarray, " rows"]  # of the action and the reward
+    before: Int[np.ndarray, " rows"]  # of the observation that the action answered; the next one followed
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Episodes of a collection that may be larger than memory; they stay where they are until asked for."""
+
+    collection: Episodes
+    chosen: Int[np.ndarray, " episodes"]
+
+    @classmethod
+    def of(cls, episodes: Episodes | Selection) -> Selection:
+        """All of them."""
+        if isinstance(episodes, Selection):
+            return episodes
+        return cls(episodes, np.arange(episodes.count))
+
+    @property
+    def count(self) -> int:
+        return len(self.chosen)
+
+    @cached_property
+    def length(self) -> Int[np.ndarray, " episodes"]:
+        return self.collection.length[self.chosen]
+
+    @cached_property
+    def steps(self) -> int:
+        return int(self.length.sum())
+
+    @cached_property
+    def terminated(self) -> Bool[np.ndarray, " episodes"]:
+        return self.collection.terminated[self.chosen]
+
+    @property
+    def observation_size(self) -> int:
+        return self.collection.observation_size
+
+    @property
+    def action_size(self) -> int:
+        return self.collection.action_size
+
+    @property
+    def choices(self) -> int | None:
+        return self.collection.choices
+
+    @property
+    def discrete(self) -> bool:
+        return self.collection.discrete
+
+    @property
+    def mapped(self) -> bool:
+        return self.collection.mapped
+
+    def split(self, fraction: float, *, seed: int) -> tuple[Selection, Selection]:
+        """The same two parts as those of `Episodes.split`."""
+        return tuple(  # type: ignore[return-value]
+            Selection(self.collection, self.chosen[part]) for part in parted(self.count, fraction, seed=seed)
+        )
+
+    def gathered(self) -> Episodes:
+        """The chosen episodes in memory."""
+        if np.array_equal(self.chosen, np.arange(self.collection.count)):
+            return self.collection
+        return self.collection.select(self.chosen)
+
+    def observations(self) -> Iterator[Float[np.ndarray, "rows obs"]]:
+        """All observations in order, a block at a time."""
+        for episode, within in _blocks(self.length + 1):
+            yield _plain(self.collection.observation)[self._first_observation[episode] + within]
+
+    def blocks(self) -> Iterator[Steps]:
+        """All steps in order, a block at a time."""
+        for episode, within in _blocks(self.length):
+            yield Steps(self._first_step[episode] + within, self._first_observation[episode] + within)
+
+    def actions(self) -> Iterator[Float[np.ndarray, "rows act"]]:
+        """All actions in order as vectors, discrete ones one-hot, a block at a time."""
+        for steps in self.blocks():
+            yield self.action_vectors(steps.row)
+
+    def rewards(self) -> Iterator[Float[np.ndarray, "rows 1"]]:
+        """All rewards in order, a block at a time."""
+        for steps in self.blocks():
+            yield _plain(self.collection.reward)[steps.row][:, None]
+
+    @cached_property
+    def _first_step(self) -> Int[np.ndarray, " episodes"]:
+        return self.collection.first_step[self.chosen]
+
+    @cached_property
+    def _first_observation(self) -> Int[np.ndarray, " episodes"]:
+        return self.collection.first_observation[self.chosen]
+
+    def action_vectors(self, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows act"]:
+        action = _plain(self.collection.action)[row]
+        return action if self.choices is None else np.eye(self.choices, dtype=np.float32)[action]
+
+
+def _blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of rows laid end to end: which episode each belongs to, and where in it, a block at a time."""
+    upto = np.cumsum(length)
+    for begin in range(0, int(upto[-1]), BLOCK_ROWS):
+        row = np.arange(begin, min(begin + BLOCK_ROWS, int(upto[-1])))
+        episode = np.searchsorted(upto, row, side="right")
+        yield episode, row - (upto - length)[episode]
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """The same memory without the ways of np.memmap, which make every look at it slow."""
+    return values.view(np.ndarray)

@@ -1,0 +1,253 @@
+"""Episodes side by side in a learnt world: what both kinds of environment are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped, UInt32
+
+from vlbm.data.scaler import Scaler
+from vlbm.errors import InputError
+from vlbm.estimators.world_models.evaluator import WorldEvaluator
+from vlbm.worlds.base import Outcome, World
+from vlbm.worlds.rollout import Termination, apply_termination
+
+# How far rounding can carry a single-precision number past a bound, as a share of the bound.
+ROUNDING = 1e-6
+
+
+class Moved(NamedTuple):
+    """What a step showed of every episode."""
+
+    observation: Float[np.ndarray, "episodes obs"]
+    reward: Float[np.ndarray, " episodes"]
+    ending: Float[np.ndarray, " episodes"]
+    terminated: Bool[np.ndarray, " episodes"]
+    truncated: Bool[np.ndarray, " episodes"]
+
+
+class Stage:
+    """Episodes side by side in one world; all that is random comes from the generator given."""
+
+    def __init__(
+        self,
+        evaluator: WorldEvaluator,
+        count: int,
+        *,
+        horizon: int | None,
+        termination: Termination | None,
+        world: int,
+    ):
+        if horizon is not None and horizon < 1:
+            raise InputError(f"horizon={horizon}: must be at least 1")
+        if not 0 <= world < len(evaluator.worlds):
+            raise InputError(f"world={world}: the evaluator's worlds are 0 to {len(evaluator.worlds) - 1}")
+        self.world = evaluator.worlds[world]
+        self.initial = None if evaluator.settings.start == "prior" else evaluator.initial
+        self.horizon = evaluator.horizon if horizon is None else horizon
+        self.termination = termination
+        self.observation_space = _observation_space(self.world, evaluator.initial)
+        self.action_space = _action_space(self.world)
+        self.count = count
+        self.state: Any = None
+        self.time = np.zeros(count, np.int64)
+        self.ended = np.zeros(count, bool)
+        self.observation = np.zeros((count, evaluator.initial.shape[1]), np.float32)
+
+    def reset(
+        self,
+        due: Bool[np.ndarray, " episodes"],
+        options: Mapping[str, Any],
+        *,
+        generator: np.random.Generator,
+    ) -> Float[np.ndarray, "episodes obs"]:
+        """The observation of every episode, once those that are due have begun."""
+        if self.state is None and not due.all():
+            raise ResetNeeded("call reset() for all episodes before resetting some of them")
+        given = options.get("observation")
+        start = self._starts(due, generator) if given is None else self._given(given)
+        state = None if due.all() else self.state
+        seed = _draw_seed(generator)
+        self.state, observation = _begin(self.world, state, self.observation, due, start, seed)
+        self._show(np.array(observation), np.where(due, 0, self.time))
+        self.ended = self.ended & ~due
+        return self.observation.copy()
+
+    def step(self, action: np.ndarray, *, generator: np.random.Generator) -> Moved:
+        """Move every episode on; those that have ended begin afresh instead."""
+        if self.state is None:
+            raise ResetNeeded("call reset() before step()")
+        due = self.ended
+        action = self._checked(action, due)
+        start = self._starts(due, generator)
+        seed = _draw_seed(generator)
+        self.state, outcome, ended = _advance(self.world, self.state, action, due, start, seed)
+        self._show(np.array(outcome.observation), np.where(due, 0, self.time + 1))
+        terminated = np.asarray(ended) & ~due
+        if self.termination is not None:
+            terminated |= apply_termination(self.termination, self.observation) & ~due
+        truncated = self.time >= self.horizon
+        self.ended = terminated | truncated
+        reward, ending = (np.array(part, np.float64) for part in (outcome.reward, outcome.termination))
+        if not np.isfinite(reward).all():
+            raise InputError("the model imagined rewards that are not finite")
+        return Moved(self.observation.copy(), reward, ending, terminated, truncated)
+
+    def _show(self, observation: np.ndarray, time: np.ndarray) -> None:
+        if not np.isfinite(observation).all():
+            episode = int(np.argwhere(~np.isfinite(observation))[0, 0])
+            raise InputError(
+                f"the model imagined observations that are not finite, at step {time[episode]} of an episode"
+            )
+        self.observation, self.time = observation, time
+
+    def _starts(
+        self, due: Bool[np.ndarray, " episodes"], generator: np.random.Generator
+    ) -> Float[np.ndarray, "episodes obs"] | None:
+        """A logged initial observation for every episode that is due; None leaves it to the prior."""
+        if self.initial is None:
+            return None
+        start = np.zeros_like(self.observation)
+        if due.any():
+            start[due] = self.initial[generator.integers(len(self.initial), size=due.sum())]
+        return start
+
+    def _given(self, observation: Any) -> Float[np.ndarray, "episodes obs"]:
+        given = np.asarray(observation, np.float32)
+        shape = self.observation.shape
+        if given.shape not in (shape, shape[1:]):
+            raise InputError(
+                f"options['observation']: it has shape {given.shape}, expected {shape[1:]}"
+                + (f" or {shape}" if self.count > 1 else "")
+            )
+        given = np.broadcast_to(given, shape)
+        low, high = self.observation_space.low, self.observation_space.high
+        wrong = ~np.isfinite(given) | (given < low) | (given > high)
+        if wrong.any():
+            episode, column = np.argwhere(wrong)[0]
+            raise InputError(
+                f"options['observation']: column {column} is {given[episode, column]}, which is outside the "
+                f"range of the model's observations, {low[column]} to {high[column]} "
+                "(evaluator.with_settings(clip_margin=None) lifts the range)"
+            )
+        return given
+
+    def _checked(
+        self, action: np.ndarray, due: Bool[np.ndarray, " episodes"]
+    ) -> Shaped[np.ndarray, "episodes *act"]:
+        """Actions as the world takes them; those of episodes that begin afresh are not looked at."""
+        if isinstance(self.action_space, spaces.Discrete):
+            choices = int(self.action_space.n)
+            if not np.issubdtype(action.dtype, np.integer):
+                raise InputError(f"action: it is of type {action.dtype}, expected whole numbers")
+            if ((action < 0) | (action >= choices))[~due].any():
+                raise InputError(f"action: {action[~due]} is not among the ids 0 to {choices - 1}")
+            return action.astype(np.int32)
+        if not np.issubdtype(action.dtype, np.number):
+            raise InputError(f"action: it is of type {action.dtype}, expected numbers")
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+            action = action.astype(np.float32)
+        if not np.isfinite(action[~due]).all():
+            raise InputError(f"action: {action[~due]} has values that are not finite")
+        return action
+
+
+@eqx.filter_jit
+def _begin(
+    world: World,
+    state: Any,
+    observation: Float[Any, "episodes obs"],
+    due: Bool[Any, " episodes"],
+    start: Float[Any, "episodes obs"] | None,
+    seed: UInt32[Any, ""],
+) -> tuple[Any, Float[Array, "episodes obs"]]:
+    """Begin the episodes that are due; no state is needed if that is all of them."""
+    reset_key, _, _ = jax.random.split(jax.random.key(seed), 3)
+    fresh, first = _reset(world, start, len(due), reset_key)
+    if state is None:
+        return fresh, first
+    return _where(due, (fresh, first), (state, observation))
+
+
+@eqx.filter_jit
+def _advance(
+    world: World,
+    state: Any,
+    action: Shaped[Any, "episodes *act"],
+    due: Bool[Any, " episodes"],
+    start: Float[Any, "episodes obs"] | None,
+    seed: UInt32[Any, ""],
+) -> tuple[Any, Outcome, Bool[Array, " episodes"]]:
+    reset_key, step_key, termination_key = jax.random.split(jax.random.key(seed), 3)
+    noise = jax.vmap(world.draw_noise)(jax.random.split(step_key, len(due)))
+    state, outcome = jax.vmap(world.step)(state, action, noise)
+    ended = jax.random.uniform(termination_key, due.shape) < outcome.termination
+
+    def begin() -> tuple[Any, Outcome]:
+        fresh, first = _reset(world, start, len(due), reset_key)
+        nothing = jnp.zeros(due.shape)
+        return _where(due, (fresh, Outcome(first, nothing, nothing)), (state, outcome))
+
+    # Most steps begin no episode, and encoding an observation costs as much as a step.
+    state, outcome = jax.lax.cond(due.any(), begin, lambda: (state, outcome))
+    return state, outcome, ended
+
+
+def _reset(
+    world: World, start: Float[Array, "episodes obs"] | None, count: int, key: PRNGKeyArray
+) -> tuple[Any, Float[Array, "episodes obs"]]:
+    keys = jax.random.split(key, count)
+    if start is None:
+        return jax.vmap(world.reset_from_prior)(keys)
+    return jax.vmap(lambda first, key: world.reset(first, world.draw_noise(key)))(start, keys), start
+
+
+def _where(due: Bool[Array, " episodes"], new: Any, old: Any) -> Any:
+    """The new of the episodes that are due, the old of the others."""
+    return jax.tree.map(
+        lambda new, old: jnp.where(due.reshape(-1, *[1] * (new.ndim - 1)), new, old), new, old
+    )
+
+
+def _observation_space(world: World, initial: Float[np.ndarray, "starts obs"]) -> spaces.Box:
+    """The range predictions are kept in; unbounded where they are not."""
+    margin = world.imagination.clip_margin
+    if margin is None:
+        return spaces.Box(-np.inf, np.inf, initial.shape[1:], np.float32)
+    low, high = _raw_range(world.observation, margin)
+    # Logged episodes that were held out from training may start outside the range of those trained on.
+    return spaces.Box(np.minimum(low, initial.min(axis=0)), np.maximum(high, initial.max(axis=0)))
+
+
+def _action_space(world: World) -> spaces.Box | spaces.Discrete:
+    if world.choices is not None:
+        return spaces.Discrete(world.choices)
+    return spaces.Box(*_raw_range(world.action, 0.0))
+
+
+def _raw_range(scaler: Scaler, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """The range that was seen, in raw units, widened by a share of it and by what rounding may add."""
+    mean, scale, low, high = (
+        np.asarray(part, np.float64) for part in (scaler.mean, scaler.scale, scaler.low, scaler.high)
+    )
+    known = np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(known, low, 0.0) * scale + mean, np.where(known, high, 0.0) * scale + mean
+    widening = margin * (high - low)
+    low, high = low - widening, high + widening
+    rounding = ROUNDING * np.maximum(np.abs(low), np.abs(high))
+    return (
+        np.where(known, low - rounding, -np.inf).astype(np.float32),
+        np.where(known, high + rounding, np.inf).astype(np.float32),
+    )
+
+
+def _draw_seed(generator: np.random.Generator) -> np.uint32:
+    """The seed of everything random in one call."""
+    return generator.integers(2**32, dtype=np.uint32)

@@ -1,0 +1,47 @@
+"""FeedForward: the settings of the feed-forward ensemble."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+from jaxtyping import PRNGKeyArray
+
+from vlbm.estimators.world_models.transition import TransitionSettings
+from vlbm.worlds.feedforward import EnsembleImagination, EnsembleKind, FeedForwardWorld, Member
+
+
+@dataclass(frozen=True)
+class FeedForward(TransitionSettings):
+    """An ensemble of feed-forward Gaussian networks, each of which predicts a whole step at once."""
+
+    ensemble: EnsembleKind = "episode"  # all members together, or one per imagined episode or step
+    method: str = "ff"
+
+    @property
+    def imagination(self) -> EnsembleImagination:
+        return EnsembleImagination(
+            sampling=self.sampling, clip_margin=self.clip_margin, ensemble=self.ensemble
+        )
+
+    def assemble(
+        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    ) -> FeedForwardWorld:
+        def make(key: PRNGKeyArray) -> Member:
+            return Member(
+                observations,
+                actions,
+                units=self.units,
+                floor=self.scale_floor,
+                termination_rate=termination_rate,
+                key=key,
+            )
+
+        members = eqx.filter_vmap(make)(jax.random.split(key, self.members))
+        return FeedForwardWorld(members=members, emission=self.emission, **fields)
+
+    @staticmethod
+    def terminates(world: FeedForwardWorld) -> bool:
+        return world.members.terminates

@@ -1,0 +1,291 @@
+"""What the settings of all world models share: how such a model is shaped, scaled and trained."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from vlbm.data.episodes import Episodes
+from vlbm.data.sampler import MappedSampler, Plan, Sampler, Window
+from vlbm.data.scaler import Scaler
+from vlbm.data.view import Selection
+from vlbm.errors import InputError
+from vlbm.estimators.base import Estimator, Run, described, plain
+from vlbm.estimators.world_models.evaluator import WorldEvaluator
+from vlbm.estimators.world_models.validation import open_loop_validation
+from vlbm.nn.optimiser import Schedule
+from vlbm.nn.training import Evaluated, History, train
+from vlbm.parallel import Place, side_by_side
+from vlbm.progress import Progress
+from vlbm.results.diagnostics.support import Support
+from vlbm.worlds.base import Imagination, World
+
+LOOKED_AT = 100_000  # observations, to see whether they are states
+
+
+class WorldSettings(Estimator[WorldEvaluator]):
+    """Settings of a world model; subclasses are frozen dataclasses with these fields among others."""
+
+    answers_endless: ClassVar[bool] = False  # a roll-out has a last step
+    standardise_actions: bool
+    steps: int
+    learning_rate: float
+    warm_up: int
+    decay: Literal["cosine", "exponential"]
+    decay_rate: float
+    clip: float | None
+    batch: int
+    weight_decay: float
+    held_out: float
+    validate_every: int
+    models: int
+    keep: int | None
+
+    @property
+    @abstractmethod
+    def imagination(self) -> Imagination:
+        """How a fitted world imagines."""
+
+    @abstractmethod
+    def assemble(
+        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    ) -> Any:
+        """An untrained model; `fields` are what all worlds hold."""
+
+    @abstractmethod
+    def plan(self, longest: int) -> Plan:
+        """How batches are drawn where the longest episode has so many steps."""
+
+    @abstractmethod
+    def evaluate_loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> Evaluated:
+        """The loss on a batch of windows."""
+
+    @staticmethod
+    @abstractmethod
+    def terminates(world: Any) -> bool:
+        """Whether the model ends episodes."""
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            warm_up=self.warm_up,
+            decay=self.decay,
+            decay_rate=self.decay_rate,
+            clip=self.clip,
+            weight_decay=self.weight_decay,
+            validate_every=self.validate_every,
+        )
+
+    def learn(self, episodes: Episodes, run: Run) -> WorldEvaluator:
+        """Train as many worlds as asked for, each from its own seed, and keep those that validate best."""
+        check_enough(episodes)
+        training, held_out = Selection.of(episodes).split(self.held_out, seed=run.seed)
+        settings: Any = self  # a dataclass, as every subclass is
+        identity = {"settings": plain(asdict(settings)), "data": episodes.fingerprint(), "seed": run.seed}
+
+        def train_one(index: int, place: Place) -> tuple[Any, History]:
+            title = "training" if self.models == 1 else f"training {index + 1}/{self.models}"
+            return self.train_world(
+                training,
+                held_out,
+                key=jax.random.fold_in(jax.random.key(run.seed), index),
+                checkpoint=run.directory and run.directory / f"checkpoint_{index}.safetensors",
+                resume=run.resume,
+                identity={**identity, "model": index},
+                place=place,
+                progress=progress.titled(title),
+            )
+
+        with run.progress.together() as progress:
+            jobs = [partial(train_one, index) for index in range(self.models)]
+            trained = side_by_side(jobs, batch=self.batch)
+        interrupted = any(history.interrupted for _, history in trained)
+        kept = select(trained, self.keep or self.models)
+        worlds = tuple(world for world, _ in kept)
+        histories = tuple(replace(history, interrupted=interrupted) for _, history in kept)
+        notes = [*episodes.notes, *_doubts(episodes)]
+        if interrupted:
+            reached = ", ".join(str(history.best_step) for history in histories)
+            notes.append(
+                f"training was interrupted; the best so far is used ({len(kept)} of {self.models} models, "
+                f"step {reached} of {self.steps})"
+            )
+        return WorldEvaluator(
+            settings=self,
+            worlds=worlds,
+            initial=episodes.initial_observations(),
+            horizon=episodes.longest,
+            seed=run.seed,
+            data=described(episodes),
+            histories=histories,
+            support=None if episodes.mapped else Support.of(episodes, seed=run.seed),
+            notes=tuple(notes),
+        )
+
+    def train_world(
+        self,
+        training: Selection,
+        held_out: Selection,
+        *,
+        key: PRNGKeyArray,
+        checkpoint: Path | None,
+        resume: bool,
+        identity: dict[str, Any],
+        place: Place,
+        progress: Progress,
+    ) -> tuple[Any, History]:
+        """One world, the best of its course by open-loop error on the episodes held out."""
+        world_key, step_key = jax.random.split(key)
+        plan = self.plan(int(training.length.max()))
+        # Mapped data may be larger than memory: they stay on disk, and windows come to the device.
+        data = MappedSampler(training, plan) if training.mapped else Sampler.of(training)
+        return train(
+            Loss(self),
+            self.make_world(training, key=world_key),
+            data,
+            schedule=self.schedule,
+            validate=open_loop_validation(held_out, self.imagination, from_starts=plan.whole),
+            key=step_key,
+            draw=Draw(plan),
+            checkpoint=checkpoint,
+            resume=resume,
+            identity=identity,
+            place=place,
+            progress=progress,
+        )
+
+    def make_world(self, episodes: Episodes | Selection, *, key: PRNGKeyArray) -> Any:
+        """An untrained model, scaled to the data."""
+        log = Selection.of(episodes)
+        scales_actions = self.standardise_actions and not log.discrete
+        make = eqx.filter_jit(
+            lambda key, scalers: self.assemble(
+                observations=log.observation_size,
+                actions=log.action_size,
+                # Where no logged episode was ended by the system, the model ends none either.
+                termination_rate=min(float(log.terminated.sum() / log.steps), 0.5),
+                key=key,
+                choices=log.choices,
+                imagination=self.imagination,
+                **scalers,
+            )
+        )
+        action = Scaler.fit_blocks(log.actions()) if scales_actions else Scaler.identity(log.action_size)
+        return make(key, {"action": action, **self.scaled_to(log)})
+
+    def scaled_to(self, log: Selection) -> dict[str, Scaler]:
+        """The scalers of what the model predicts."""
+        return {
+            "observation": Scaler.fit_blocks(log.observations()),
+            "reward": Scaler.fit_blocks(log.rewards()),
+        }
+
+    def empty_world(self, shape: Mapping[str, Any]) -> Any:
+        """A model of the right shape to load weights into; `shape` is what `world_shape` gave."""
+        return eqx.filter_jit(self.assemble)(
+            observations=shape["observations"],
+            actions=shape["actions"],
+            termination_rate=0.5 if shape["terminates"] else 0.0,
+            key=jax.random.key(0),
+            action=Scaler.identity(shape["actions"]),
+            choices=shape["choices"],
+            imagination=self.imagination,
+            **self.unscaled(shape["observations"]),
+        )
+
+    def unscaled(self, observations: int) -> dict[str, Scaler]:
+        """Scalers of the same shapes that change nothing."""
+        return {"observation": Scaler.identity(observations), "reward": Scaler.identity(1)}
+
+    @classmethod
+    def world_shape(cls, world: Any) -> dict[str, Any]:
+        return {
+            "observations": world.observation.mean.shape[0],
+            "actions": world.action.mean.shape[0],
+            "choices": world.choices,
+            "terminates": cls.terminates(world),
+        }
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of a step; those of equal settings are equal, so that models share a compiled program."""
+
+    settings: WorldSettings
+
+    def __call__(self, model: World, batch: Window, key: PRNGKeyArray) -> Evaluated:
+        return self.settings.evaluate_loss(model, batch, key)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a step learns from."""
+
+    plan: Plan
+
+    def __call__(self, sampler: Sampler, key: PRNGKeyArray) -> Window:
+        return sampler.draw(self.plan, key)
+
+
+def select(trained: list[tuple[Any, History]], keep: int) -> list[tuple[Any, History]]:
+    """The models that validate best, in the order in which they were trained.
+
+    A model that was never validated, because training was interrupted, counts only if there is no other.
+    """
+    validated = [pair for pair in trained if pair[1].entries] or trained[:1]
+    scores = [np.inf if history.best_score is None else history.best_score for _, history in validated]
+    best = np.sort(np.argsort(np.nan_to_num(scores, nan=np.inf), kind="stable")[:keep])
+    return [validated[index] for index in best]
+
+
+def fit_changes(log: Selection, observation: Scaler) -> Scaler:
+    """How standardised observations change from each step to the next."""
+    seen, scale = log.collection.observation, np.asarray(observation.scale)
+    return Scaler.fit_blocks((seen[steps.before + 1] - seen[steps.before]) / scale for steps in log.blocks())
+
+
+def check_enough(episodes: Episodes) -> None:
+    """Refuse data that no model of the dynamics can be learnt from and validated on."""
+    if episodes.count < 2:
+        raise InputError("episodes: there is only 1, and validation needs one to hold out; give at least 2")
+    if episodes.length.max() < 2:
+        raise InputError(
+            "episodes: every one has a single step, so there are no dynamics to learn; check the episode "
+            "ids or ends (a world model needs steps that follow each other)"
+        )
+
+
+def check_training(settings: Any, counts: tuple[str, ...]) -> None:
+    """Refuse settings that no world can be trained with; `counts` must be at least 1."""
+    for name in (*counts, "batch", "steps", "validate_every", "models"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
+    if not 0 < settings.held_out < 1:
+        raise InputError(f"setting held_out={settings.held_out}: must lie between 0 and 1")
+    if settings.keep is not None and settings.keep < 1:
+        raise InputError(f"setting keep={settings.keep}: must be at least 1, or none to keep all models")
+    if not settings.learning_rate > 0 or not np.isfinite(settings.learning_rate):
+        raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
+
+
+def _doubts(episodes: Episodes) -> list[str]:
+    """What speaks against a world of densities before any is trained."""
+    seen = episodes.observation[:LOOKED_AT]
+    size = seen.shape[1]
+    if size < 2 or not (np.isin(seen, (0.0, 1.0)).all() and (seen.sum(axis=1) == 1).all()):
+        return []
+    return [
+        f"observations are one of {size} states, and this method foresees densities of vectors, not states: "
+        "its estimates are likely wrong; ask fqe, dr, dice, vpm or wpdis"
+    ]

@@ -1,0 +1,153 @@
+"""VLBM: the settings of the branching model, and how it is fitted to logged episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from vlbm.data.sampler import Plan, Window
+from vlbm.data.view import Selection
+from vlbm.errors import InputError
+from vlbm.estimators.world_models.settings import WorldSettings, check_training, fit_changes
+from vlbm.nn.layers import LayerKind
+from vlbm.nn.training import Evaluated
+from vlbm.worlds.architecture import Sizes, make_model
+from vlbm.worlds.base import Imagination, SamplingKind
+from vlbm.worlds.vlbm import BranchingModel, RsaKind, TerminationKind, Weights, algorithm_1
+
+
+@dataclass(frozen=True)
+class VLBM(WorldSettings):
+    """The variational latent branching model; the defaults are the `default` preset."""
+
+    # The networks
+    branches: int = 3
+    latents: int = 32
+    units: int = 128
+    head_units: tuple[int, ...] = (128, 64)
+    g_units: tuple[int, ...] = (128,)  # hidden layers of g; its last layer is linear
+    activation: Literal["silu", "relu"] = "silu"
+    normalisation: Literal["none", "batch"] = "none"
+    spread: Literal["scale", "variance"] = "scale"  # what softplus gives
+    scale_floor: float = 0.01
+    ensemble: bool = False  # an encoder for every branch: an ensemble of whole models
+    standardise_actions: bool = True
+    # The model
+    drive: Literal["own", "encoder"] = "own"  # whose latents a branch follows in training
+    start: Literal["encoder", "prior"] = "encoder"  # z_0 from q(z_0|s_0) and a logged state, or from N(0, I)
+    emission: Literal["state", "difference"] = "difference"
+    # The objective
+    rsa: RsaKind = "pairwise"
+    rsa_weight: float = 0.1  # C1
+    elbo_weight: float = 1 / 3  # C2; one over the branches averages their bounds
+    kl_weight: float = 0.1
+    initial_kl_weight: float = 0.01
+    mixture_weight: float = 1.0  # 0 trains branches by their bounds alone
+    termination: TerminationKind = "both"
+    # The training
+    window: int | None = 10  # steps; None trains on whole episodes
+    at_start: float = 0.1  # share of windows that begin with an episode
+    batch: int = 128
+    steps: int = 4000
+    learning_rate: float = 3e-3
+    warm_up: int = 100
+    decay: Literal["cosine", "exponential"] = "cosine"
+    decay_rate: float = 0.05
+    clip: float | None = 200.0
+    weight_decay: float = 0.0
+    held_out: float = 0.1  # share of episodes kept for validation
+    validate_every: int = 400
+    models: int = 4  # trained from different seeds; the estimates of those kept are averaged
+    keep: int | None = 3  # those that validate best; none keeps all
+    # The imagination
+    sampling: SamplingKind = "latents"
+    reencode_every: int | None = 10
+    clip_margin: float | None = 0.1
+    # What tables call it; the ablations have names of their own.
+    method: str = "vlbm"
+
+    def __post_init__(self) -> None:
+        _check_settings(self)
+
+    @property
+    def imagination(self) -> Imagination:
+        return Imagination(self.sampling, self.reencode_every, self.clip_margin)
+
+    @property
+    def weights(self) -> Weights:
+        return Weights(
+            mixture=self.mixture_weight,
+            rsa=self.rsa,
+            rsa_weight=self.rsa_weight,
+            elbo_weight=self.elbo_weight,
+            kl_weight=self.kl_weight,
+            initial_kl_weight=self.initial_kl_weight,
+            termination=self.termination,
+        )
+
+    def plan(self, longest: int) -> Plan:
+        if self.window is None:
+            return Plan(self.batch, longest, whole=True)
+        return Plan(self.batch, self.window, at_start=self.at_start)
+
+    def evaluate_loss(self, model: BranchingModel, batch: Window, key: PRNGKeyArray) -> Evaluated:
+        loss, terms, moved = algorithm_1(model, batch, self.weights, key=key)
+        return Evaluated(loss, {"loss": loss, **terms._asdict()}, moved)
+
+    def assemble(
+        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    ) -> BranchingModel:
+        change = fields.pop("change")
+        sizes = Sizes(
+            observations=observations,
+            actions=actions,
+            latents=self.latents,
+            units=self.units,
+            head_units=self.head_units,
+            g_units=self.g_units,
+            layer=LayerKind(self.activation, self.normalisation, self.spread, self.scale_floor),
+            termination_rate=termination_rate,
+        )
+        return make_model(
+            sizes,
+            branches=self.branches,
+            change=change if self.emission == "difference" else None,
+            ensemble=self.ensemble,
+            drive=self.drive,
+            start=self.start,
+            window=self.window,
+            key=key,
+            **fields,
+        )
+
+    def scaled_to(self, log: Selection) -> dict[str, Any]:
+        scalers = super().scaled_to(log)
+        return {**scalers, "change": fit_changes(log, scalers["observation"]).scale}
+
+    def unscaled(self, observations: int) -> dict[str, Any]:
+        return {**super().unscaled(observations), "change": jnp.asarray(np.ones(observations, np.float32))}
+
+    @staticmethod
+    def terminates(world: BranchingModel) -> bool:
+        return world.branches.termination is not None
+
+
+def _check_settings(settings: VLBM) -> None:
+    check_training(settings, ("branches", "latents", "units"))
+    for name in ("window", "reencode_every"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise InputError(f"setting {name}={value}: must be at least 1, or none")
+    if settings.units < 2 and settings.rsa == "pairwise":
+        raise InputError("setting units=1: pairwise RSA needs at least 2 units")
+    for name in ("head_units", "g_units"):
+        if not getattr(settings, name):
+            raise InputError(f"setting {name}: at least one hidden layer is needed")
+    if settings.emission == "difference" and settings.start == "prior":
+        raise InputError(
+            "setting emission=difference: it needs start=encoder, as differences add up from a known state"
+        )

@@ -1,0 +1,128 @@
+"""Examiner: evaluates policies and keeps the evidence, without imagining anything twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from vlbm.data.episodes import Episodes
+from vlbm.data.view import Selection
+from vlbm.estimators.base import Evaluator
+from vlbm.estimators.world_models.evaluator import WorldEvaluator
+from vlbm.experiments.evidence.courses import time_points
+from vlbm.experiments.evidence.imagined import PolicyEvidence, Witness
+from vlbm.experiments.evidence.latents import LOGGED, LatentMap, map_latents
+from vlbm.experiments.evidence.logged import DIMENSIONS, LoggedSummary, summarise
+from vlbm.policies.base import Policy
+from vlbm.results.diagnostics.calibration import Calibration, calibrate
+from vlbm.results.diagnostics.support import Support
+from vlbm.results.estimand import Horizon
+from vlbm.results.estimate import Estimates
+
+LATENT_EPISODES = 20  # logged ones on the latent map
+
+
+@dataclass(frozen=True, eq=False)
+class ModelEvidence:
+    """What is known of the fitted worlds themselves."""
+
+    histories: tuple[tuple[Mapping[str, float], ...], ...]  # entries of every world's training
+    best_steps: tuple[int, ...]
+    branch_weights: tuple[np.ndarray, ...] = ()
+    calibration: Calibration | None = None
+    latents: LatentMap | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What one method saw; methods that imagine nothing have no policies and no model."""
+
+    times: np.ndarray
+    dimensions: np.ndarray
+    policies: Mapping[str, PolicyEvidence] = field(default_factory=dict)
+    model: ModelEvidence | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Examiner:
+    """The log, looked at once for all methods that are asked about it."""
+
+    logged: Episodes | None
+    discount: float
+    horizon: Horizon
+    summary: LoggedSummary | None
+
+    @classmethod
+    def of(cls, logged: Episodes | None, *, discount: float = 0.995, horizon: Horizon = None) -> Self:
+        """Without a log (a saved model has none), what it would tell is left out."""
+        if logged is None:
+            return cls(None, discount, horizon, None)
+        summary = summarise(logged, discount=discount, horizon=horizon)
+        return cls(logged, discount, horizon, summary)
+
+    def examine(
+        self, evaluator: Evaluator, policies: Mapping[str, Policy], **request: Any
+    ) -> tuple[Estimates, Evidence]:
+        """The estimates of `evaluator.evaluate(policies, **request)`, and what they rest on."""
+        request = {**request, "discount": self.discount, "horizon": self.horizon}
+        if self.summary is not None:
+            times, dimensions = self.summary.times, self.summary.dimensions
+        elif isinstance(evaluator, WorldEvaluator):
+            steps = evaluator.horizon if self.horizon is None else self.horizon
+            times = time_points(evaluator.horizon if steps == math.inf else int(steps))
+            dimensions = np.arange(min(evaluator.space.observation_size, DIMENSIONS))
+        else:
+            return evaluator.evaluate(policies, **request), Evidence(np.zeros(1, int), np.zeros(0, int))
+        witness = Witness(times, dimensions, self.discount, self._support(evaluator))
+        estimates = evaluator.evaluate(policies, witness=witness, **request)
+        model = self._model(evaluator, witness) if isinstance(evaluator, WorldEvaluator) else None
+        return estimates, Evidence(times, dimensions, witness.policies(), model)
+
+    def _support(self, evaluator: Evaluator) -> Support | None:
+        """What worlds know of where their log has data; without it, what this log tells of it."""
+        if not isinstance(evaluator, WorldEvaluator):
+            return None  # imagines nothing that could lie outside
+        if evaluator.support is not None or self.logged is None:
+            return evaluator.support
+        return Support.of(self.logged)
+
+    def _model(self, evaluator: WorldEvaluator, witness: Witness) -> ModelEvidence:
+        weights = [getattr(world, "weight", None) for world in evaluator.worlds]
+        return ModelEvidence(
+            histories=tuple(tuple(history.entries) for history in evaluator.histories),
+            best_steps=tuple(history.best_step for history in evaluator.histories),
+            branch_weights=tuple(np.asarray(weight) for weight in weights if weight is not None),
+            calibration=self._calibration(evaluator),
+            latents=self._latents(evaluator, witness),
+        )
+
+    def _calibration(self, evaluator: WorldEvaluator) -> Calibration | None:
+        """On the episodes that no world learnt from, if these are the data it was fitted to."""
+        if self.logged is None:
+            return None
+        fitted = evaluator.data.get("episodes"), evaluator.data.get("steps")
+        same = fitted == (self.logged.count, self.logged.steps)
+        log = Selection.of(self.logged)
+        held_out = log.split(evaluator.settings.held_out, seed=evaluator.seed)[1] if same else log
+        return calibrate(evaluator.worlds, held_out)
+
+    def _latents(self, evaluator: WorldEvaluator, witness: Witness) -> LatentMap | None:
+        sampled = witness.sampled()
+        if sampled is None or not hasattr(evaluator.model, "latents"):
+            return None
+        imagined, owner = sampled
+        parts = [(imagined, owner)]
+        if self.logged is not None:
+            some = np.random.default_rng(0).permutation(self.logged.count)[:LATENT_EPISODES]
+            parts.append((self.logged.select(some), np.full(len(some), LOGGED)))
+        latents, owners, returns = [], [], []
+        for episodes, owner in parts:
+            rows = episodes.length + 1
+            latents.append(evaluator.encode(episodes))
+            owners.append(np.repeat(owner, rows))
+            returns.append(np.repeat(episodes.returns(self.discount), rows))
+        return map_latents(np.concatenate(latents), np.concatenate(owners), np.concatenate(returns))

@@ -1,0 +1,224 @@
+"""train(): gradient steps with progress, validation, checkpoints and resumption."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, Scalar
+
+from vlbm.compilation import keep_programs
+from vlbm.data.sampler import MappedSampler
+from vlbm.errors import TrainingDivergedError
+from vlbm.nn.optimiser import Schedule
+from vlbm.parallel import Place, gathered, placed, released, split_batch
+from vlbm.progress import Progress, silent
+from vlbm.storage import check_identity, load_tree, read_information, save_tree
+
+Model = TypeVar("Model")
+
+# Steps per compiled call: the fewest, the most where they are quick, and those of mapped data. Progress and
+# Ctrl-C come between calls.
+FEWEST, MOST, MAPPED = 1, 50, 10
+PATIENCE = 3.0  # seconds a call may take if it makes more than the fewest steps
+
+
+class Evaluated(NamedTuple):
+    """A loss with its terms, and the model with its running averages moved on."""
+
+    loss: Scalar
+    terms: dict[str, Scalar]
+    model: Any
+
+
+@dataclass
+class History:
+    """What happened: one entry for every validation."""
+
+    entries: list[dict[str, float]] = field(default_factory=list)
+    best_step: int = 0
+    best_score: float | None = None  # none before the first validation
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    def record(self, step: int, values: dict[str, float]) -> bool:
+        """Keep an entry; True if no earlier model validated better."""
+        score = values["validation"]
+        self.entries.append({"step": step, **values})
+        # The first model counts even when its score is not a number: there is no better one yet.
+        better = self.best_score is None or math.isnan(self.best_score) or score < self.best_score
+        if better:
+            self.best_step, self.best_score = step, score
+        return better
+
+
+class Checkpoint(NamedTuple, Generic[Model]):
+    """All that the next step depends on, and the best model so far."""
+
+    model: Model
+    best: Model
+    optimiser: Any
+
+
+def train(
+    evaluate: Callable[[Model, Any, PRNGKeyArray], Evaluated],
+    model: Model,
+    data: Any,
+    *,
+    schedule: Schedule,
+    validate: Callable[[Model], float] | None,
+    key: PRNGKeyArray,
+    draw: Callable[[Any, PRNGKeyArray], Any] | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    identity: dict[str, Any] | None = None,
+    place: Place | None = None,
+    progress: Progress = silent,
+) -> tuple[Model, History]:
+    """The model that validates best along the way, or without validation the last, and how it came about.
+
+    `evaluate` is given what `draw` draws from the data for a step, or without it all of them. Step i draws
+    everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one bit for bit. `identity`
+    says what a checkpoint belongs to; resuming another is refused. In a place with several shards, batches
+    are split.
+    """
+    keep_programs()
+    place = place or Place()
+    optimiser_state = schedule.optimiser().init(eqx.filter(model, eqx.is_inexact_array))
+    best, history, first = model, History(), 0
+    identity = {**(identity or {}), "schedule": asdict(schedule)}
+    if resume and checkpoint is not None and checkpoint.is_file():
+        saved = read_information(checkpoint)
+        check_identity(checkpoint, saved["identity"], identity)
+        restored = load_tree(checkpoint, Checkpoint(model, best, optimiser_state))
+        model, best, optimiser_state = (jax.tree.map(_on_device, part) for part in restored)
+        history, first = History(**saved["history"]), saved["step"]
+
+    mapped = isinstance(data, MappedSampler)
+    advance = _compile_steps(evaluate, draw, schedule, mapped, place.shards)
+
+    def save(step: int) -> None:
+        if checkpoint is not None:
+            information = {"identity": identity, "history": asdict(history), "step": step}
+            saved = gathered(Checkpoint(model, best, optimiser_state))
+            save_tree(checkpoint, saved, information=information)
+
+    fixed: dict[Any, Any] = {}  # data and key on every device that had a turn
+    count = MAPPED if mapped else FEWEST
+    began = time.monotonic() - history.seconds
+    done = first
+    with progress.task(total=schedule.steps, done=first) as report:
+        try:
+            while done < schedule.steps:
+                begin, validation = done, done - done % schedule.validate_every + schedule.validate_every
+                done = min(begin + count, validation, schedule.steps)
+                with place.turn() as where:
+                    started = time.monotonic()
+                    if mapped:
+                        batches = data.gather(partial(_draw_keys, key), begin=begin, count=MAPPED)
+                        given = placed((batches, key), where)
+                    elif where in fixed:
+                        given = fixed[where]
+                    else:
+                        given = fixed[where] = placed((data, key), where)
+                    model, optimiser_state = placed((model, optimiser_state), where)
+                    model, optimiser_state, terms = advance(
+                        model, optimiser_state, *given, jnp.int32(begin), jnp.int32(done)
+                    )
+                    values = {name: float(term) for name, term in terms.items()}
+                    if not mapped:
+                        pace = (time.monotonic() - started) / (done - begin)
+                        count = min(max(int(PATIENCE / pace), FEWEST), MOST)
+                    _check_finite(values, done, schedule)
+                    if validate is not None and done in (validation, schedule.steps):
+                        values["validation"] = float(validate(gathered(model)))
+                        if history.record(done, values):
+                            best = gathered(model)
+                        history.seconds = time.monotonic() - began
+                        save(done)
+                report(done, values)
+        except KeyboardInterrupt:
+            place.stop()
+            history.interrupted = True
+    if not history.entries:  # there was no validation, or none so far: what there is must do
+        best = gathered(model)
+    history.seconds = time.monotonic() - began
+    return released(best), history
+
+
+def _step_keys(key: PRNGKeyArray, index: Array) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """For drawing a step's batch, and for its loss."""
+    draw_key, loss_key = jax.random.split(jax.random.fold_in(key, index))
+    return draw_key, loss_key
+
+
+def _draw_keys(key: PRNGKeyArray, begin: int, count: int) -> PRNGKeyArray:
+    return jax.vmap(lambda index: _step_keys(key, index)[0])(begin + jnp.arange(count))
+
+
+# The same function for equal arguments: models of one kind share a compiled program.
+@lru_cache(maxsize=16)
+def _compile_steps(
+    evaluate: Callable[[Any, Any, PRNGKeyArray], Evaluated],
+    draw: Callable[[Any, PRNGKeyArray], Any] | None,
+    schedule: Schedule,
+    mapped: bool,
+    shards: int,
+) -> Callable[..., Any]:
+    """Several steps in one compiled call."""
+    optimiser = schedule.optimiser()
+
+    def choose(data: Any, key: PRNGKeyArray, index: Array, begin: Array) -> Any:
+        if mapped:
+            return jax.tree.map(lambda leaf: leaf[index - begin], data)
+        return data if draw is None else draw(data, key)
+
+    def loss(model: Any, batch: Any, key: PRNGKeyArray) -> tuple[Scalar, Evaluated]:
+        evaluated = evaluate(model, batch, key)
+        return evaluated.loss, evaluated
+
+    # Nothing is donated: Ctrl-C comes while a call runs, and the model from before it is still needed.
+    @eqx.filter_jit
+    def advance(model: Any, optimiser_state: Any, data: Any, key: PRNGKeyArray, begin: Array, end: Array):
+        def step(index: Array, model: Any, optimiser_state: Any) -> tuple[Any, Any, dict[str, Scalar]]:
+            draw_key, loss_key = _step_keys(key, index)
+            batch = choose(data, draw_key, index, begin)
+            if draw is not None:
+                batch = split_batch(batch, shards)
+            gradient, evaluated = eqx.filter_grad(loss, has_aux=True)(model, batch, loss_key)
+            trained = eqx.filter(model, eqx.is_inexact_array)
+            updates, optimiser_state = optimiser.update(gradient, optimiser_state, trained)
+            return eqx.apply_updates(evaluated.model, updates), optimiser_state, evaluated.terms
+
+        terms = eqx.filter_eval_shape(step, begin, model, optimiser_state)[2]
+        start = (model, optimiser_state, jax.tree.map(lambda term: jnp.zeros(term.shape), terms))
+        arrays, static = eqx.partition(start, eqx.is_array)
+
+        def body(index: Array, arrays: Any) -> Any:
+            model, optimiser_state, _ = eqx.combine(arrays, static)
+            return eqx.filter(step(index, model, optimiser_state), eqx.is_array)
+
+        return eqx.combine(jax.lax.fori_loop(begin, end, body, arrays), static)
+
+    return advance
+
+
+def _check_finite(terms: dict[str, float], step: int, schedule: Schedule) -> None:
+    broken = [name for name, value in terms.items() if not math.isfinite(value)]
+    if broken:
+        raise TrainingDivergedError(
+            f"training diverged at step {step}: {', '.join(broken)} is no longer a number; "
+            f"lower learning_rate (now {schedule.learning_rate:g}) or clip (now {schedule.clip})"
+        )
+
+
+def _on_device(leaf: Any) -> Any:
+    return jnp.asarray(leaf) if eqx.is_array_like(leaf) else leaf

@@ -1,0 +1,86 @@
+"""Where a file of DOPE or D4RL is on this machine, and what is said when it is nowhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vlbm.errors import InputError
+from vlbm.paths import cache_directory
+from vlbm.progress import Progress, silent
+from vlbm.suites.dope.catalogue import Remote
+from vlbm.suites.dope.download import fetch, finished, verify
+
+VARIABLE = "VLBM_DOPE"
+
+
+@dataclass(frozen=True)
+class Places:
+    """The directories that are searched: those the user named, then the downloads."""
+
+    named: tuple[Path, ...]
+    downloads: Path
+
+    def find(self, remote: Remote) -> Path | None:
+        """The first file under any of its names; reads nothing."""
+        for directory in self.named:
+            for path in (remote.path, *remote.also):
+                if (directory / path).is_file():
+                    return directory / path
+        downloaded = self.downloads / remote.path
+        return downloaded if finished(downloaded) else None
+
+    def hold(self, remotes: Iterable[Remote]) -> bool:
+        """Whether every one of the files is here."""
+        return all(self.find(remote) is not None for remote in remotes)
+
+    def get(
+        self,
+        remote: Remote,
+        *,
+        download: bool,
+        readable: Callable[[Path], object],
+        progress: Progress = silent,
+    ) -> Path:
+        """The file, fetched if it may be, or an error that says where to get it and where to put it."""
+        found, downloaded = self.find(remote), self.downloads / remote.path
+        if found not in (None, downloaded):
+            return found
+        if download:
+            return fetch(remote.address, downloaded, readable=readable, progress=progress)
+        if found is not None:
+            verify(found, remote.address)
+            return found
+        raise InputError(self._missing(remote))
+
+    def _missing(self, remote: Remote) -> str:
+        file = remote.path.rpartition("/")[2]
+        looked = " and ".join(str(directory) for directory in (*self.named, self.downloads))
+        place = (
+            f"put it at {self.named[0] / remote.path}"
+            if self.named
+            else f"put it at {remote.path} in a directory of yours that the environment variable "
+            f"{VARIABLE} names"
+        )
+        return (
+            f"{file}: is not in {looked}; get it from {remote.address} and {place}, or load it "
+            "with download=True"
+        )
+
+
+def search_places(*given: str | os.PathLike[str] | None) -> Places:
+    """Directories the caller gave, then the one that VLBM_DOPE names; downloads come last."""
+    named = [Path(directory).expanduser() for directory in given if directory is not None]
+    for directory in named:
+        if not directory.is_dir():
+            raise InputError(f"{directory}: is no directory; give the one that holds the files of DOPE")
+    default = os.environ.get(VARIABLE)
+    if default:
+        named.append(Path(default).expanduser())
+        if not named[-1].is_dir():
+            raise InputError(
+                f"{default}: is no directory, but {VARIABLE} names it; change or unset {VARIABLE}"
+            )
+    return Places(tuple(dict.fromkeys(named)), cache_directory() / "dope")

@@ -1,0 +1,103 @@
+"""NPZ files: flat arrays, and our own layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vlbm.data.readers import load, save_npz
+from vlbm.errors import InputError
+
+
+def test_saved_episodes_come_back_exactly(tmp_path, logged, assert_same):
+    original = replace(logged, notes=("a note", "another"))
+    save_npz(original, tmp_path / "saved.npz")
+    back = load(tmp_path / "saved.npz")
+    assert_same(back, original)
+    assert back.notes == original.notes
+
+
+def test_double_precision_survives_saving(tmp_path, logged, assert_same):
+    original = replace(logged, observation=logged.observation / np.float64(3), log_prob=None)
+    save_npz(original, tmp_path / "saved.npz")
+    assert_same(load(tmp_path / "saved.npz"), original)
+
+
+def test_discrete_actions_survive_saving(tmp_path, logged, assert_same):
+    original = replace(logged, action=np.arange(10) % 3, choices=5)
+    save_npz(original, tmp_path / "saved.npz")
+    assert_same(load(tmp_path / "saved.npz"), original)
+
+
+def test_the_file_has_exactly_the_name_given(tmp_path, logged):
+    save_npz(logged, tmp_path / "saved")
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    assert load(tmp_path / "saved").count == 4
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_rubbish(tmp_path, logged, monkeypatch):
+    save_npz(logged, tmp_path / "saved.npz")
+    before = (tmp_path / "saved.npz").read_bytes()
+
+    def tear(file, **_):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez_compressed", tear)
+    with pytest.raises(OSError, match="disk full"):
+        save_npz(logged, tmp_path / "saved.npz")
+    assert (tmp_path / "saved.npz").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["saved.npz"]
+
+
+def test_flat_arrays_with_the_names_of_d4rl_give_the_same_episodes(tmp_path, logged, fields, assert_same):
+    fields["log_probs"] = fields.pop("infos/action_log_probs")
+    np.savez(tmp_path / "flat.npz", **fields)
+    assert_same(load(tmp_path / "flat.npz"), logged)
+
+
+def test_flat_arrays_without_next_observations_are_shortened_and_noted(tmp_path, fields):
+    del fields["next_observations"]
+    np.savez_compressed(tmp_path / "flat.npz", **fields)
+    episodes = load(tmp_path / "flat.npz")
+    assert episodes.length.tolist() == [3, 1, 3, 1]
+    assert len(episodes.notes) == 2
+
+
+def ours(episodes):
+    return {
+        name: getattr(episodes, name) for name in ("observation", "action", "reward", "length", "terminated")
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"length": np.array([3, 1, 4, 1])}, "field 'length' must hold .* adds up to 9"),
+        ({"length": np.array([3, 1, 6, 0])}, "field 'length' must hold whole numbers from 1"),
+        ({"terminated": np.array([True])}, r"field 'terminated' has shape \(1,\) where \(4\) belongs"),
+        ({"observation": np.zeros((10, 2))}, r"'observation' has shape \(10, 2\) where \(14, size\) belongs"),
+        ({"observation": np.zeros(14)}, r"'observation' has shape \(14,\) where \(14, size\) belongs"),
+        ({"observation": np.full((14, 2), np.nan)}, "field 'observation' holds nan in row 0"),
+        ({"reward": np.array(["a"] * 10)}, "field 'reward' has type <U1"),
+        ({"choices": np.array(2)}, r"'action' has shape \(10, 3\) where \(10\) belongs"),
+        ({"choices": np.array(2), "action": np.arange(10)}, "field 'action' holds 2 in row 2"),
+        ({"reward": np.zeros(0)}, r"'observation' has shape \(14, 2\) where \(4, size\) belongs"),
+    ],
+)
+def test_a_changed_file_of_ours_is_refused(change, message, tmp_path, logged):
+    np.savez(tmp_path / "saved.npz", **(ours(logged) | change))
+    with pytest.raises(InputError, match=message):
+        load(tmp_path / "saved.npz")
+
+
+def test_a_missing_field_of_ours_is_named(tmp_path, logged):
+    arrays = ours(logged)
+    del arrays["reward"]
+    np.savez(tmp_path / "saved.npz", **arrays)
+    with pytest.raises(
+        InputError, match="field 'reward' is missing; the file has: action, length, observation"
+    ):
+        load(tmp_path / "saved.npz")
