@@ -2,10 +2,9 @@
 
 d3rlpy is timed on one policy, with all gradient steps, and the time multiplied; of both the faster of two
 runs counts.
-Three comparisons: `wide`, where vlbm is given d3rlpy's default network (two hidden layers of 256 units, every
-policy alone); `narrow`, the same with 64 units; and `own`, vlbm's default settings, where policies share
-features of observations, against d3rlpy with as many layers of the same sizes. vlbm's time is that of a whole
-evaluation: the actions of all policies, the shared features' own training and the interval are in it.
+Three comparisons: `wide`, where vlbm is given d3rlpy's default network (two hidden layers of 256 units); `narrow`,
+the same with 64 units; and `own`, vlbm's default network. vlbm's time is that of a whole evaluation: the
+actions of all policies and the interval are in it.
 Programs are compiled before, as d3rlpy has warmed up; how long the first evaluation took is told too.
 """
 
@@ -14,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,9 @@ from timing import timed
 
 from vlbm.cores import use_cores
 from vlbm.data.episodes import Episodes
-from vlbm.estimators.critics.fqe import FQE
+from vlbm.estimators.fqe import FQE
 from vlbm.policies.mlp import MLPPolicy
 
-# Every policy alone, with a plain network as d3rlpy's.
-ALONE: dict[str, Any] = {"shared": False, "layer_norm": False, "quadratic": False}
 COMPARED = ("wide", "narrow", "own")
 
 
@@ -48,8 +46,8 @@ def main() -> None:
     use_cores()  # as the command line does, unless this process was told of its devices
     logs = smooth_logs(episodes=arguments.episodes, length=1000)
     policies = tanh_policies(arguments.policies)
-    own = FQE(steps=arguments.steps)
-    wide, narrow = (FQE(**ALONE, units=(size, size), steps=arguments.steps) for size in (256, 64))
+    own = FQE(rounds=1, steps=arguments.steps)
+    wide, narrow = (replace(own, units=(size, size), layer_norm=False) for size in (256, 64))
     few = dict(list(policies.items())[:1])
     figures: dict[str, Any] = {
         "cores": cores(),
@@ -57,21 +55,16 @@ def main() -> None:
         "logged_steps": logs.steps,
         "gradient_steps": arguments.steps,
     }
-    # The layers that an observation passes in vlbm's default: shared ones, then the policy's.
-    runs = {
-        "wide": (wide, wide.units),
-        "narrow": (narrow, narrow.units),
-        "own": (own, (*own.trunk_units, *own.units)),
-    }
+    runs = {"wide": wide, "narrow": narrow, "own": own}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.npz"
         write(data, logs, next(iter(policies.values())))
         # Each right after the other: the machine may be faster or slower a few minutes later.
         for name in (each for each in runs if each in arguments.only):
-            settings, units = runs[name]
+            settings = runs[name]
             figures |= ours(name, settings, logs, policies, repeats=arguments.repeats)
             peer_steps = arguments.peer_steps or settings.steps
-            figures |= theirs(name, settings, units, data, figures, peer_steps=peer_steps)
+            figures |= theirs(name, settings, data, figures, peer_steps=peer_steps)
     if "one" in arguments.only:
         figures |= ours("one", own, logs, few, repeats=arguments.repeats)
     if "own" in arguments.only and "one" in arguments.only:
@@ -95,14 +88,13 @@ def ours(
 def theirs(
     name: str,
     settings: FQE,
-    units: tuple[int, ...],
     data: Path,
     figures: dict[str, Any],
     *,
     peer_steps: int,
 ) -> dict[str, Any]:
     """The same by d3rlpy, policy after policy: one is timed, and the others cost the same."""
-    options = ["--units", *map(str, units), "--batch", str(settings.batch)]
+    options = ["--units", *map(str, settings.units), "--batch", str(settings.batch)]
     options += ["--steps", str(peer_steps), *["--layer-norm"] * settings.layer_norm]
     try:
         told = ask_peer("d3rlpy", "d3rlpy_fqe.py", str(data), *options)
@@ -112,7 +104,7 @@ def theirs(
     seconds = told["seconds_per_step"] * settings.steps * figures["policies"]
     ratio = seconds / figures[f"{name}_seconds"]
     say(
-        f"d3rlpy, layers {units}: {1000 * told['seconds_per_step']:.2f} ms a step, "
+        f"d3rlpy, layers {settings.units}: {1000 * told['seconds_per_step']:.2f} ms a step, "
         f"{seconds:.0f} s for {figures['policies']} policies and {settings.steps} steps; ratio {ratio:.2f}"
     )
     return {

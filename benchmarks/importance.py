@@ -82,7 +82,7 @@ def logged(behaviour: MLPPolicy, *, episodes: int, length: int) -> Episodes:
         length=np.full(episodes, length),
         terminated=np.zeros(episodes, bool),
         log_prob=np.asarray(behaviour.log_prob(jnp.asarray(before), action)),
-        choices=behaviour.action_size,
+        n_actions=behaviour.action_size,
     )
 
 

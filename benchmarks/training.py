@@ -80,7 +80,7 @@ def measure_step(preset: str) -> dict[str, float]:
 
     from vlbm.cores import use_cores
     from vlbm.data.sampler import Sampler
-    from vlbm.data.view import Selection
+    from vlbm.data.view import EpisodeView
     from vlbm.estimators.world_models.presets import PRESETS
     from vlbm.estimators.world_models.settings import Draw, Loss
     from vlbm.estimators.world_models.vlbm import VLBM
@@ -95,7 +95,7 @@ def measure_step(preset: str) -> dict[str, float]:
     stretch, stretches = (FEWEST if whole else MOST), STRETCHES
     settings = replace(settings, steps=stretch * stretches, validate_every=stretch, warm_up=0)
     logs = smooth_logs(episodes=64, length=length)
-    sampler = Sampler.of(Selection.of(logs))
+    sampler = Sampler.of(EpisodeView.of(logs))
     world = settings.make_world(logs, key=jax.random.key(0))
     loss, draw = Loss(settings), Draw(settings.plan(length))
     # Models train side by side, as in a fit; each core needs one to be busy.

@@ -15,15 +15,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from vlbm.estimators.critics.fqe import FQE
 
 from systems import linear_logs
 from vlbm import VLBM, training
 from vlbm.data.readers.packed import save_packed
 from vlbm.data.sampler import Sampler
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.estimators.critics import blocks
 from vlbm.estimators.critics.bellman import Shape
-from vlbm.estimators.critics.fqe import FQE
 from vlbm.estimators.critics.lots import SEATS, lots_for
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.presets import PRESETS
@@ -96,7 +96,10 @@ def trained(settings: WorldSettings, logs) -> dict[str, Any]:
 def flops(settings: WorldSettings, logs, shards: int) -> float:
     """Floating-point operations of a training step, on the device that has most to do."""
     # The part that a fit trains on, whose programs are compiled already.
-    part, plan = Selection.of(logs).split(settings.held_out, seed=0)[0], settings.plan(int(logs.length.max()))
+    part, plan = (
+        EpisodeView.of(logs).split(settings.held_out, seed=0)[0],
+        settings.plan(int(logs.length.max())),
+    )
     sampler, world = Sampler.of(part), settings.make_world(part, key=jax.random.key(0))
     state = settings.schedule.optimiser().init(eqx.filter(world, eqx.is_inexact_array))
     advance = training._compile_steps(Loss(settings), Draw(plan), settings.schedule, False, shards)

@@ -57,7 +57,7 @@ def noise_logs(
     terminated: Sequence[bool] | None = None,
     observations: int = 2,
     actions: int = 1,
-    choices: int | None = None,
+    n_actions: int | None = None,
     seed: int = 0,
 ) -> Episodes:
     """Episodes of pure noise, no two numbers alike; columns differ in mean and scale."""
@@ -65,8 +65,8 @@ def noise_logs(
     steps = sum(lengths)
     columns = np.arange(observations)
     action = (
-        generator.integers(choices, size=steps)
-        if choices is not None
+        generator.integers(n_actions, size=steps)
+        if n_actions is not None
         else generator.normal(size=(steps, actions)).astype(np.float32)
     )
     observation = generator.normal(size=(steps + len(lengths), observations)) * (columns + 0.5) + columns
@@ -76,7 +76,7 @@ def noise_logs(
         reward=(generator.normal(size=steps) * 3 - 1).astype(np.float32),
         length=np.array(lengths),
         terminated=np.zeros(len(lengths), bool) if terminated is None else np.array(terminated),
-        choices=choices,
+        n_actions=n_actions,
     )
 
 
@@ -113,7 +113,7 @@ def bits(tree: Any) -> list[bytes]:
 
 
 def linear_logs(
-    lengths=(12, 9, 15, 7, 11, 12), *, observations=3, actions=2, seed=0, choices=None
+    lengths=(12, 9, 15, 7, 11, 12), *, observations=3, actions=2, seed=0, n_actions=None
 ) -> Episodes:
     """A stable linear system under random actions; every other episode is terminated."""
     random = np.random.default_rng(seed)
@@ -124,10 +124,10 @@ def linear_logs(
         states.append(state)
         for _ in range(length):
             action = random.uniform(-1, 1, size=actions)
-            if choices is not None:
-                chosen = random.integers(choices)
+            if n_actions is not None:
+                chosen = random.integers(n_actions)
                 taken.append(chosen)
-                action = np.full(actions, chosen / choices)
+                action = np.full(actions, chosen / n_actions)
             else:
                 taken.append(action)
             state = 0.9 * state + action @ drive + 0.05 * random.normal(size=observations)
@@ -135,9 +135,9 @@ def linear_logs(
             states.append(state)
     return Episodes(
         observation=np.array(states, np.float32),
-        action=np.array(taken, np.int32 if choices is not None else np.float32),
+        action=np.array(taken, np.int32 if n_actions is not None else np.float32),
         reward=np.array(rewards, np.float32),
         length=np.array(lengths, np.int64),
         terminated=np.arange(len(lengths)) % 2 == 0,
-        choices=choices,
+        n_actions=n_actions,
     )

@@ -65,7 +65,7 @@ def test_methods_that_were_named_stay_and_are_marked(folder, capsys):
 
 def test_nothing_is_left_out_where_all_answer_what_is_asked():
     estimators = {name: make_estimator(name) for name in ("vlbm", "wpdis")}
-    for logs, actions in ((linear_logs(), "sample"), (linear_logs(choices=3), "mean")):
+    for logs, actions in ((linear_logs(), "sample"), (linear_logs(n_actions=3), "mean")):
         assert _leave_out(estimators, Estimand(0.9, 15, actions), logs) == {}
     assert list(estimators) == ["vlbm", "wpdis"]
     assert list(_leave_out(estimators, Estimand(0.9, 15, "mean"), linear_logs())) == ["wpdis"]

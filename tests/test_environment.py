@@ -45,7 +45,7 @@ class CountingWorld(World):
     observation: Scaler
     reward: Scaler
     action: Scaler
-    choices: int | None = eqx.field(static=True, default=None)
+    n_actions: int | None = eqx.field(static=True, default=None)
     last: int = eqx.field(static=True, default=1_000)
     imagination: Imagination = eqx.field(static=True, default=Imagination())
 
@@ -59,7 +59,7 @@ class CountingWorld(World):
         return Count(jnp.asarray(-5.0), jnp.zeros((2, 1))), jnp.full(3, -5.0)
 
     def step(self, state, action, noise):
-        action = action.astype(jnp.float32) if self.choices else action[0]
+        action = action.astype(jnp.float32) if self.n_actions else action[0]
         state = Count(state.steps + 1, state.total + action)
         observation = jnp.stack([state.steps, state.total[1, 0], noise])
         return state, Outcome(observation, action, jnp.where(state.steps >= self.last, 1.0, 0.0))
@@ -206,7 +206,7 @@ def test_the_prior_starts_episodes_if_the_settings_say_so():
 
 
 def test_discrete_actions_are_ids():
-    environment = LearnedEnvironment(counting(choices=3))
+    environment = LearnedEnvironment(counting(n_actions=3))
     assert environment.action_space == gymnasium.spaces.Discrete(3)
     check(environment)
     environment.reset(seed=0)
@@ -432,7 +432,7 @@ def test_the_environment_and_the_evaluator_agree_on_a_policys_value(evaluator):
 
 def test_a_fitted_world_takes_ids_and_starts_from_its_prior(evaluator):
     # Two numbers in an action vector are two ids, one-hot: the networks need not change.
-    world = replace(evaluator.model, choices=2, action=Scaler.identity(2))
+    world = replace(evaluator.model, n_actions=2, action=Scaler.identity(2))
     environment = LearnedEnvironment(replace(evaluator.with_settings(start="prior"), worlds=(world,)))
     check(environment)
     assert environment.action_space == gymnasium.spaces.Discrete(2)

@@ -20,7 +20,7 @@ class Walk(World):
     action: Scaler
     spread: float = eqx.field(static=True)
     imagination: Imagination = eqx.field(static=True)
-    choices: int | None = eqx.field(static=True)
+    n_actions: int | None = eqx.field(static=True)
 
     def draw_noise(self, key):
         return self.spread * jax.random.normal(key)
@@ -57,6 +57,6 @@ def walk(logs: Episodes, spread: float = 1.0) -> Walk:
         observation=Scaler.fit(logs.observation),
         spread=spread,
         imagination=Imagination(),
-        choices=None,
+        n_actions=None,
         **scale,
     )

@@ -33,7 +33,7 @@ def single() -> Episodes:
         reward=np.array([3.0], np.float32),
         length=np.array([1]),
         terminated=np.array([True]),
-        choices=4,
+        n_actions=4,
     )
 
 
@@ -175,10 +175,10 @@ def test_discrete_actions_pad_to_a_matrix():
         reward=padded.reward,
         length=np.array([1]),
         terminated=np.array([True]),
-        choices=4,
+        n_actions=4,
     )
     assert back.action.tolist() == [2]
-    assert back.choices == 4
+    assert back.n_actions == 4
 
 
 def test_concatenate_undoes_select(episodes):
@@ -193,7 +193,7 @@ def test_concatenate_drops_log_probabilities_that_one_part_lacks(episodes):
 
 
 def test_concatenate_keeps_the_largest_number_of_choices():
-    assert concatenate([single(), replace(single(), choices=9)]).choices == 9
+    assert concatenate([single(), replace(single(), n_actions=9)]).n_actions == 9
 
 
 def test_episodes_of_one_step_have_two_observations():
@@ -254,8 +254,8 @@ def frame_of(kind: str):
 
 @pytest.mark.parametrize("kind", ["pandas", "arrow", "mapping"])
 def test_a_frame_becomes_episodes_by_the_names_of_its_columns(kind):
-    made = Episodes.from_dataframe(frame_of(kind), observation=["age", "pulse"], episode="stay", choices=4)
-    assert (made.count, made.steps, made.choices) == (2, 4, 4)
+    made = Episodes.from_dataframe(frame_of(kind), observation=["age", "pulse"], episode="stay", n_actions=4)
+    assert (made.count, made.steps, made.n_actions) == (2, 4, 4)
     np.testing.assert_array_equal(made.initial_observations(), [[0, 1], [4, 5]])
     np.testing.assert_array_equal(made.action, [0, 1, 2, 1])
 
@@ -287,7 +287,7 @@ def test_a_minari_data_set_may_be_given_itself_or_by_its_folder(tmp_path, monkey
     )
     for given in (dataset, "test/kept-v0", tmp_path / "test" / "kept-v0"):
         made = Episodes.from_minari(given)
-        assert (made.count, made.steps, made.choices) == (1, 2, 2)
+        assert (made.count, made.steps, made.n_actions) == (1, 2, 2)
         np.testing.assert_array_equal(made.observation, np.arange(6).reshape(3, 2))
 
 

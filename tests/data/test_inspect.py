@@ -67,7 +67,7 @@ def test_sound_episodes_raise_no_warning(sound):
 
 
 def test_discrete_actions_are_counted(sound):
-    found = inspect(replace(sound, action=np.arange(sound.steps) % 3, choices=5))
+    found = inspect(replace(sound, action=np.arange(sound.steps) % 3, n_actions=5))
     assert found.action_counts == (147, 146, 146, 0, 0)
     assert found.action_range == ()
     assert found.information == ("never taken: actions 3, 4; policies that take them cannot be judged",)
@@ -157,5 +157,5 @@ def test_rendering_shows_facts_and_every_sentence(sound):
 
 
 def test_rendering_shows_how_often_actions_were_taken(sound):
-    text = printed(inspect(replace(sound, action=np.repeat([0, 1], [400, 39]), choices=2)))
-    assert "2 choices (0: 91%, 1: 9%)" in text
+    text = printed(inspect(replace(sound, action=np.repeat([0, 1], [400, 39]), n_actions=2)))
+    assert "2 n_actions (0: 91%, 1: 9%)" in text

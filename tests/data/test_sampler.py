@@ -15,7 +15,7 @@ from systems import bits, noise_logs
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers.packed import save_packed
 from vlbm.data.sampler import MappedSampler, Places, Plan, Sampler, Window, cut_mapped, held_out_windows
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 
 LENGTHS = (7, 1, 3, 12)
 TERMINATED = (True, True, False, True)
@@ -30,7 +30,7 @@ def on_host(window: Window) -> Window:
     return jax.tree.map(np.asarray, window)
 
 
-def cut_on_device(log: Selection, places: Places, *, steps: int) -> Window:
+def cut_on_device(log: EpisodeView, places: Places, *, steps: int) -> Window:
     return eqx.filter_jit(Sampler.cut)(Sampler.of(log), places, steps=steps)
 
 
@@ -39,7 +39,7 @@ def cut_on_device(log: Selection, places: Places, *, steps: int) -> Window:
 def cut(request) -> Callable[..., Window]:
     def cut(episodes: Episodes, episode: list[int], start: list[int], *, steps: int = 4) -> Window:
         places = Places(jnp.array(episode), jnp.array(start))
-        return on_host(request.param(Selection.of(episodes), places, steps=steps))
+        return on_host(request.param(EpisodeView.of(episodes), places, steps=steps))
 
     return cut
 
@@ -74,7 +74,7 @@ def test_padding_repeats_numbers_of_the_same_episode_and_is_finite(episodes, cut
 
 
 def test_discrete_actions_come_as_one_hot_vectors(cut):
-    episodes = noise_logs((5, 2), choices=3)
+    episodes = noise_logs((5, 2), n_actions=3)
     window = cut(episodes, [0, 1], [1, 0], steps=2)
     np.testing.assert_array_equal(window.action[0], np.eye(3)[episodes.action[1:3]])
     np.testing.assert_array_equal(window.action[1], np.eye(3)[episodes.action[5:7]])
@@ -83,7 +83,7 @@ def test_discrete_actions_come_as_one_hot_vectors(cut):
 # What is drawn
 
 
-def draw(log: Selection, plan: Plan) -> tuple[Window, np.ndarray, np.ndarray]:
+def draw(log: EpisodeView, plan: Plan) -> tuple[Window, np.ndarray, np.ndarray]:
     """Windows; the episode and the step each begins at, told by its first observation."""
     episodes = log.collection
     window = on_host(eqx.filter_jit(Sampler.draw)(Sampler.of(log), plan, jax.random.key(0)))
@@ -95,7 +95,7 @@ def draw(log: Selection, plan: Plan) -> tuple[Window, np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def anywhere(episodes) -> tuple[Window, np.ndarray, np.ndarray]:
-    return draw(Selection.of(episodes), Plan(batch=8000, steps=4))
+    return draw(EpisodeView.of(episodes), Plan(batch=8000, steps=4))
 
 
 def test_windows_reach_every_step_and_the_last_one_too(anywhere):
@@ -124,7 +124,7 @@ def test_terminations_stand_at_every_place_of_a_window_equally_often(anywhere):
 
 
 def test_a_share_of_the_windows_begins_with_an_episode(episodes):
-    log = Selection.of(episodes)
+    log = EpisodeView.of(episodes)
     _, episode, start = draw(log, Plan(batch=8000, steps=4, at_start=0.3))
     # Of the other windows one in as many as there are steps leads to each start.
     np.testing.assert_allclose((start == 0).mean(), 0.3 + 0.7 * 4 / sum(LENGTHS), atol=0.02)
@@ -134,7 +134,7 @@ def test_a_share_of_the_windows_begins_with_an_episode(episodes):
 
 
 def test_whole_episodes_are_drawn_equally_often_from_their_first_step(episodes):
-    window, episode, start = draw(Selection.of(episodes), Plan(batch=8000, steps=12, whole=True))
+    window, episode, start = draw(EpisodeView.of(episodes), Plan(batch=8000, steps=12, whole=True))
     np.testing.assert_array_equal(window.valid.sum(1), np.array(LENGTHS)[episode])
     np.testing.assert_allclose(np.bincount(episode) / 8000, 0.25, atol=0.02)
     assert (start == 0).all()
@@ -142,13 +142,13 @@ def test_whole_episodes_are_drawn_equally_often_from_their_first_step(episodes):
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_only_chosen_episodes_are_drawn(episodes, whole):
-    log = Selection(episodes, np.array([3, 1]))
+    log = EpisodeView(episodes, np.array([3, 1]))
     _, episode, _ = draw(log, Plan(batch=500, steps=12, whole=whole))
     assert set(episode) == {1, 3}
 
 
 def test_samplers_of_other_parts_of_one_collection_have_the_same_shapes(episodes):
-    parts = [Selection(episodes, np.array(chosen)) for chosen in ((0, 1, 2), (3, 1, 0))]
+    parts = [EpisodeView(episodes, np.array(chosen)) for chosen in ((0, 1, 2), (3, 1, 0))]
     shapes = [jax.tree.map(np.shape, eqx.filter(Sampler.of(part), eqx.is_array)) for part in parts]
     assert jax.tree.leaves(shapes[0]) == jax.tree.leaves(shapes[1])
 
@@ -164,12 +164,14 @@ def keys_of_steps(begin: int, count: int) -> jax.Array:
 
 
 @pytest.fixture(scope="module", params=[None, 3], ids=["vectors", "ids"])
-def log(request) -> Selection:
-    logged = noise_logs((7, 1, 3, 12, 9), terminated=(True, True, False, True, False), choices=request.param)
-    return Selection(logged, np.array([0, 1, 3]))
+def log(request) -> EpisodeView:
+    logged = noise_logs(
+        (7, 1, 3, 12, 9), terminated=(True, True, False, True, False), n_actions=request.param
+    )
+    return EpisodeView(logged, np.array([0, 1, 3]))
 
 
-def drawn_on_device(log: Selection, step: int, plan: Plan = PLAN) -> Window:
+def drawn_on_device(log: EpisodeView, step: int, plan: Plan = PLAN) -> Window:
     return eqx.filter_jit(Sampler.draw)(Sampler.of(log), plan, jax.random.fold_in(KEY, step))
 
 
@@ -200,7 +202,7 @@ def test_steps_may_be_asked_for_in_any_order_and_number(log):
 
 
 def test_a_file_that_is_mapped_gives_the_windows_of_memory(log, tmp_path: Path):
-    mapped = Selection(save_packed(log.collection, tmp_path / "packed"), log.chosen)
+    mapped = EpisodeView(save_packed(log.collection, tmp_path / "packed"), log.chosen)
     assert mapped.mapped
     windows = MappedSampler(mapped, PLAN).gather(keys_of_steps, begin=0, count=1)
     assert bits(at(windows, 0)) == bits(drawn_on_device(log, 0))
@@ -208,7 +210,7 @@ def test_a_file_that_is_mapped_gives_the_windows_of_memory(log, tmp_path: Path):
 
 
 def test_held_out_windows_are_the_same_every_time(episodes):
-    log, plan = Selection.of(episodes), Plan(batch=16, steps=3)
+    log, plan = EpisodeView.of(episodes), Plan(batch=16, steps=3)
     first, again, other = (held_out_windows(log, plan, seed=seed) for seed in (0, 0, 1))
     assert bits(first) == bits(again)
     assert bits(first) != bits(other)

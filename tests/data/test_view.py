@@ -1,4 +1,4 @@
-"""Selection: some episodes of a collection, never copied as a whole."""
+"""EpisodeView: some episodes of a collection, never copied as a whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from systems import noise_logs
 from vlbm.data.episodes import Episodes
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 
 CHOSEN = (3, 0, 2)
 
@@ -20,13 +20,13 @@ def episodes() -> Episodes:
 
 
 @pytest.fixture
-def selection(episodes) -> Selection:
-    return Selection(episodes, np.array(CHOSEN))
+def selection(episodes) -> EpisodeView:
+    return EpisodeView(episodes, np.array(CHOSEN))
 
 
 def test_a_selection_counts_as_the_same_episodes_in_memory_do(episodes, selection):
     copied = episodes.select(CHOSEN)
-    for name in ("count", "steps", "observation_size", "action_size", "discrete", "choices"):
+    for name in ("count", "steps", "observation_size", "action_size", "discrete", "n_actions"):
         assert getattr(selection, name) == getattr(copied, name), name
     for name in ("length", "terminated"):
         assert getattr(selection, name).tolist() == getattr(copied, name).tolist()
@@ -34,8 +34,8 @@ def test_a_selection_counts_as_the_same_episodes_in_memory_do(episodes, selectio
 
 
 def test_all_episodes_are_gathered_without_a_copy(episodes):
-    assert Selection.of(episodes).gathered() is episodes
-    assert Selection.of(Selection.of(episodes)).collection is episodes
+    assert EpisodeView.of(episodes).gathered() is episodes
+    assert EpisodeView.of(EpisodeView.of(episodes)).collection is episodes
 
 
 @pytest.mark.parametrize("rows", [1, 4, 8, 1000])
@@ -59,8 +59,8 @@ def test_blocks_hold_everything_once_and_in_order(episodes, selection, rows, mon
 
 
 def test_discrete_actions_come_as_one_hot_vectors():
-    episodes = noise_logs((5, 2), choices=3)
-    (actions,) = Selection.of(episodes).actions()
+    episodes = noise_logs((5, 2), n_actions=3)
+    (actions,) = EpisodeView.of(episodes).actions()
     np.testing.assert_array_equal(actions, np.eye(3)[episodes.action])
 
 
@@ -73,7 +73,7 @@ def test_actions_may_be_asked_for_row_by_row_in_any_arrangement(episodes, select
 def test_a_split_is_that_of_the_episodes_themselves(count):
     episodes = noise_logs((3,) * count)
     for mine, theirs in zip(
-        Selection.of(episodes).split(0.25, seed=5), episodes.split(0.25, seed=5), strict=True
+        EpisodeView.of(episodes).split(0.25, seed=5), episodes.split(0.25, seed=5), strict=True
     ):
         assert mine.gathered().fingerprint() == theirs.fingerprint()
 

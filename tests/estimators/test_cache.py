@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vlbm.estimators import fqe
-from vlbm.estimators.cache import Memory, forgetful
+from vlbm.estimators.cache import SharedCache, no_cache
 from vlbm.estimators.doubly_robust import DoublyRobust
 from vlbm.estimators.fqe import FQE
 from vlbm.experiments.comparison import compare
@@ -27,15 +27,15 @@ METHODS = {
 
 def test_what_was_made_from_the_same_is_made_once_until_there_is_no_room():
     made: list[str] = []
-    memory = Memory(2)
+    cache = SharedCache(2)
 
     def ask(origin: str) -> int:
-        return memory.recall(origin, lambda: made.append(origin) or len(made))  # type: ignore[func-returns-value]
+        return cache.recall(origin, lambda: made.append(origin) or len(made))  # type: ignore[func-returns-value]
 
     assert [ask(origin) for origin in "abab"] == [1, 2, 1, 2]
     assert ask("c") == 3  # "a" was not asked for longest
     assert [ask(origin) for origin in "ba"] == [2, 4]
-    assert [forgetful.recall("a", lambda number=number: number) for number in (5, 6)] == [5, 6]
+    assert [no_cache.recall("a", lambda number=number: number) for number in (5, 6)] == [5, 6]
 
 
 @pytest.fixture

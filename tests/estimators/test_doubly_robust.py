@@ -85,7 +85,7 @@ def bandit(count: int = 40) -> tuple[Episodes, Table, Given, np.ndarray]:
         length=np.ones(count, int),
         terminated=np.ones(count, bool),
         log_prob=np.log([0.4, 0.6])[action],
-        choices=2,
+        n_actions=2,
     )
     policy = Table(0.25, 0.75)
 

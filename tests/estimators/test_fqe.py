@@ -42,7 +42,7 @@ def constant(*, terminated: bool, episodes: int = 100) -> Episodes:
         reward=2.0 * action.astype(np.float32),
         length=np.full(episodes, LENGTH),
         terminated=np.full(episodes, terminated),
-        choices=2,
+        n_actions=2,
     )
 
 

@@ -34,7 +34,7 @@ def episodes_of(
         length=length,
         terminated=np.ones(len(length), bool) if terminated is None else np.array(terminated),
         log_prob=np.log(np.array(behaviour))[action],
-        choices=len(behaviour),
+        n_actions=len(behaviour),
     )
 
 
@@ -263,7 +263,7 @@ def test_weights_that_vanish_in_a_thousand_steps_are_said(kind):
 def test_self_normalised_kinds_do_not_mind_the_size_of_the_weights(shift):
     system = chain()
     logged = system.sample(system.behaviour, episodes=50, seed=0)
-    moved = replace(logged, log_prob=logged.log_prob - shift * (logged.time == 0), choices=2)
+    moved = replace(logged, log_prob=logged.log_prob - shift * (logged.time == 0), n_actions=2)
     policy = system.targets["on 0.7"]
     for kind in ("wis", "wpdis"):
         evaluator = ImportanceSampling(kind=kind, resamples=50).fit(logged)

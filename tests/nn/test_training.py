@@ -17,7 +17,7 @@ import pytest
 
 from systems import bits, noise_logs
 from vlbm.data.sampler import MappedSampler, Plan, Sampler, Window
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.nn import training
 from vlbm.nn.optimiser import Schedule
@@ -430,7 +430,7 @@ def learn_rewards(data: Sampler | MappedSampler, **options: Any) -> tuple[Point,
 
 
 def test_mapped_data_train_like_data_in_memory():
-    log = Selection.of(noise_logs((7, 1, 3, 12)))
+    log = EpisodeView.of(noise_logs((7, 1, 3, 12)))
     in_memory, expected = learn_rewards(Sampler.of(log))
     mapped, history = learn_rewards(MappedSampler(log, PLAN))
     np.testing.assert_allclose(mapped.weight, in_memory.weight, rtol=1e-5)
@@ -441,7 +441,7 @@ def test_mapped_data_train_like_data_in_memory():
 
 
 def test_training_on_mapped_data_is_resumed_to_the_bit(tmp_path):
-    log, path = Selection.of(noise_logs((7, 1, 3, 12))), tmp_path / "checkpoint.safetensors"
+    log, path = EpisodeView.of(noise_logs((7, 1, 3, 12))), tmp_path / "checkpoint.safetensors"
     whole, _ = learn_rewards(MappedSampler(log, PLAN))
     _, history = learn_rewards(MappedSampler(log, PLAN), checkpoint=path, progress=Watching(interrupt_at=20))
     assert (history.interrupted, len(history.entries)) == (True, 1)

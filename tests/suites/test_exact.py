@@ -171,7 +171,7 @@ def test_episodes_end_where_the_system_ends_them():
     np.testing.assert_array_equal(logged.terminated, last == 47)
     assert (logged.length[~logged.terminated] == 20).all()
     assert set(logged.reward[logged.first_step + logged.length - 1][logged.terminated]) == {10.0}
-    assert logged.choices == 4
+    assert logged.n_actions == 4
 
 
 def test_sampling_is_a_function_of_the_seed():

@@ -94,7 +94,7 @@ def test_discrete_actions_are_logged_as_ids():
         return np.ones(len(observation), np.int64)
 
     log = simulate("CartPole-v1", FunctionPolicy(push_right), episodes=2, horizon=50, seed=0)
-    assert log.choices == 2
+    assert log.n_actions == 2
     assert log.action.shape == (log.steps,)
     assert log.terminated.all()
 

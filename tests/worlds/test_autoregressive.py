@@ -16,7 +16,7 @@ from scipy.stats import multivariate_normal
 from systems import noise_logs
 from vlbm.data.episodes import Episodes, from_padded
 from vlbm.data.sampler import Places, Sampler, Window
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.registry import make_estimator
 from vlbm.estimators.world_models.autoregressive import AutoRegressive
@@ -66,7 +66,7 @@ def steps_of(episodes: Episodes) -> Window:
     episode = np.repeat(np.arange(episodes.count), episodes.length)
     start = np.concatenate([np.arange(length) for length in episodes.length])
     places = Places(jnp.asarray(episode), jnp.asarray(start))
-    return Sampler.of(Selection.of(episodes)).cut(places, steps=1)
+    return Sampler.of(EpisodeView.of(episodes)).cut(places, steps=1)
 
 
 objective = eqx.filter_jit(lambda world, windows: jax.vmap(world.objective)(windows))

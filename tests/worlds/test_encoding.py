@@ -97,10 +97,10 @@ def test_the_latents_of_an_episode_do_not_depend_on_the_others_beside_it(episode
 
 
 def test_discrete_actions_are_encoded():
-    discrete = noise_logs((4, 2), choices=3)
+    discrete = noise_logs((4, 2), n_actions=3)
     model = random_world(discrete, window=WINDOW)
     latents = encode(model, discrete)
-    other = noise_logs((4, 2), choices=3)
+    other = noise_logs((4, 2), n_actions=3)
     other.action[0] = (other.action[0] + 1) % 3
     changed = np.abs(encode(model, other) - latents).max(axis=1) > 1e-6
     # The first action shows in what follows it within its stretch, and nowhere else.

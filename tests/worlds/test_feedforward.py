@@ -16,7 +16,7 @@ from scipy.stats import norm
 from systems import noise_logs
 from vlbm.data.episodes import Episodes
 from vlbm.data.sampler import Places, Sampler, Window
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.worlds.base import Outcome
@@ -82,7 +82,7 @@ def steps_of(episodes: Episodes) -> Window:
     episode = np.repeat(np.arange(episodes.count), episodes.length)
     start = np.concatenate([np.arange(length) for length in episodes.length])
     places = Places(jnp.asarray(episode), jnp.asarray(start))
-    return Sampler.of(Selection.of(episodes)).cut(places, steps=1)
+    return Sampler.of(EpisodeView.of(episodes)).cut(places, steps=1)
 
 
 # What members say
@@ -220,7 +220,7 @@ def test_predictions_stay_in_the_logged_range_unless_asked_not_to(world):
 
 
 def test_ids_and_one_hot_vectors_are_the_same_action():
-    world = world_for(noise_logs((4, 3), choices=3))
+    world = world_for(noise_logs((4, 3), n_actions=3))
     state = reset(world, KEYS)
     ids = jnp.array([0, 1, 2, 2, 1, 0, 0, 1])
     _, by_id = step(world, state, ids, KEYS)

@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 
 from vlbm.data.episodes import Episodes, from_padded
 from vlbm.data.sampler import Places, Sampler
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.worlds.vlbm import BranchingModel, draw_noise, objective
 
@@ -122,7 +122,7 @@ class HeldOut(NamedTuple):
         """How far each episode's bound, averaged over many latents, lies below the exact number."""
         count = self.episodes.count
         places = Places(jnp.arange(count), jnp.zeros(count, int))
-        windows = Sampler.of(Selection.of(self.episodes)).cut(places, steps=STEPS)
+        windows = Sampler.of(EpisodeView.of(self.episodes)).cut(places, steps=STEPS)
 
         @eqx.filter_jit
         def bound(model: BranchingModel, keys: jax.Array) -> jax.Array:

@@ -49,7 +49,7 @@ def make_model(**settings: Any) -> BranchingModel:
         observation=Scaler.fit(np.random.default_rng(2).normal(-1.0, 3.0, (50, OBSERVATIONS))),
         reward=Scaler.fit(np.random.default_rng(3).normal(0.5, 0.5, (50, 1))),
         change=jnp.array([0.3, 0.5, 0.2]),
-        choices=None,
+        n_actions=None,
         imagination=chosen.imagination,
     )
     # Weights and normalisation away from where they start, where faults could hide.

@@ -38,7 +38,7 @@ class LinearWorld(World):
     action: Scaler
     ending: float = 0.0
     imagination: Imagination = eqx.field(static=True, default=Imagination())
-    choices: int | None = eqx.field(static=True, default=None)
+    n_actions: int | None = eqx.field(static=True, default=None)
 
     def draw_noise(self, key):
         return jax.random.normal(key)
@@ -65,7 +65,7 @@ class WholeNumberWorld(LinearWorld):
     """x' = (x_2 + a, -x_1), pays x'_1: no rounding anywhere, so that two ways of running it agree exactly."""
 
     def move(self, state, action, noise):
-        amount = action.astype(jnp.float32) - 1 if self.choices is not None else action[0]
+        amount = action.astype(jnp.float32) - 1 if self.n_actions is not None else action[0]
         return jnp.stack([state[1] + amount, -state[0]])
 
     def pay(self, state):
@@ -519,14 +519,14 @@ def test_a_model_that_leaves_the_numbers_is_reported_with_policy_and_step(kind):
 
 
 def test_action_ids_come_through_as_they_were_chosen():
-    world = make(WholeNumberWorld, actions=3, choices=3)
+    world = make(WholeNumberWorld, actions=3, n_actions=3)
     policies = {
         "function": FunctionPolicy(lambda seen: (seen[:, 0] > 0).astype(int) * 2),
         "network": mlp((4,), seed=0, outputs=3, distribution="greedy"),
     }
     imagined = run(world, policies, horizon=6)
     chosen = imagined["function"]
-    assert chosen.choices == 3
+    assert chosen.n_actions == 3
     assert chosen.discrete
     assert np.issubdtype(chosen.action.dtype, np.integer)
     before = chosen.observation[chosen.observation_before]

@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from systems import bits, distance, noise_logs, random_world
 from vlbm.data.sampler import Places, Sampler, Window
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.estimators.world_models.presets import PRESETS
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.nn.batch_norm import BatchNorm
@@ -51,7 +51,7 @@ def world() -> BranchingModel:
 def batch() -> Window:
     """All episodes, the shorter ones padded."""
     places = Places(jnp.arange(3), jnp.zeros(3, int))
-    return Sampler.of(Selection.of(LOGS)).cut(places, steps=4)
+    return Sampler.of(EpisodeView.of(LOGS)).cut(places, steps=4)
 
 
 # Compiled as a whole: a test that runs operation by operation compiles hundreds of them.
@@ -182,7 +182,7 @@ def test_a_world_never_ends_where_no_logged_episode_was_ended_by_the_system():
 
 
 def test_action_ids_are_seen_as_one_hot_vectors():
-    world = random_world(noise_logs((6, 3), choices=3))
+    world = random_world(noise_logs((6, 3), n_actions=3))
     np.testing.assert_array_equal(world.scale_action(jnp.array(2)), np.eye(3)[2])
     np.testing.assert_array_equal(world.scale_action(jnp.eye(3)), np.eye(3))
 

@@ -51,8 +51,11 @@ Column = Annotated[
         "terminated, truncated, log_prob or next_observation.",
     ),
 ]
-Choices = Annotated[
-    int | None, typer.Option(help="How many discrete actions there are, if not all were logged.")
+NActions = Annotated[
+    int | None,
+    typer.Option(
+        "--choices", "--n-actions", help="How many discrete actions there are, if not all were logged."
+    ),
 ]
 HorizonText = Annotated[
     str | None,
@@ -69,10 +72,10 @@ Resume = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
 
-def load_episodes(path: str, column: list[str], choices: int | None) -> Episodes:
+def load_episodes(path: str, column: list[str], n_actions: int | None) -> Episodes:
     from vlbm.data.readers import load
 
-    return load(path, choices=choices, **named_columns(column))
+    return load(path, n_actions=n_actions, **named_columns(column))
 
 
 def named_columns(column: list[str]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import typer
 
 from vlbm.cli.common import (
     Actions,
-    Choices,
     Column,
     Confidence,
     HorizonText,
+    NActions,
     Quiet,
     Report,
     Resume,
@@ -91,7 +91,7 @@ def compare(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
     report: Report = None,
     column: Column = [],  # noqa: B006
-    choices: Choices = None,
+    n_actions: NActions = None,
     quiet: Quiet = False,
 ) -> None:
     """Estimate by several methods and see whether they agree; with a TASK, also how right they are.
@@ -149,7 +149,7 @@ def compare(
         if len(inputs) < 2:
             raise InputError(f"{inputs[0]}: no policies were given; write vlbm compare DATA POLICY...")
         candidates = load_policies(*inputs[1:])
-        logged = load_episodes(inputs[0], column, choices)
+        logged = load_episodes(inputs[0], column, n_actions)
     check_before_fitting(logged, candidates)
     asked = Estimand.asked(**request, longest=logged.longest)
     left_out = _leave_out(estimators, asked, logged) if methods is None else {}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vlbm.cli.common import Choices, Column, Quiet, Seed, make_console, make_progress, named_columns
+from vlbm.cli.common import Column, NActions, Quiet, Seed, make_console, make_progress, named_columns
 from vlbm.errors import InputError
 
 data = typer.Typer(
@@ -89,7 +89,7 @@ def pack(
     source: Annotated[str, typer.Argument(metavar="DATA", help="Logged episodes.")],
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The folder to make.")],
     column: Column = [],  # noqa: B006
-    choices: Choices = None,
+    n_actions: NActions = None,
 ) -> None:
     """Write DATA as a folder of plain arrays, to train from without reading them into memory.
 
@@ -97,7 +97,7 @@ def pack(
     """
     from vlbm.data.readers import pack as pack_source
 
-    episodes = pack_source(source, directory, choices=choices, **named_columns(column))
+    episodes = pack_source(source, directory, n_actions=n_actions, **named_columns(column))
     make_console().print(
         f"{directory}: {episodes.count:,} episodes, {episodes.steps:,} steps", highlight=False, soft_wrap=True
     )

@@ -9,11 +9,11 @@ import typer
 
 from vlbm.cli.common import (
     Actions,
-    Choices,
     Column,
     Confidence,
     HorizonText,
     Method,
+    NActions,
     Preset,
     Quiet,
     Report,
@@ -74,7 +74,7 @@ def evaluate(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the estimates as JSON.")] = None,
     report: Report = None,
     column: Column = [],  # noqa: B006
-    choices: Choices = None,
+    n_actions: NActions = None,
     quiet: Quiet = False,
 ) -> None:
     """Estimate the value of every POLICY from DATA.
@@ -101,7 +101,7 @@ def evaluate(
         given = len(inputs) > 1 and is_data(inputs[0])
         policies = load_policies(*(inputs[1:] if given else inputs))
         evaluator = load_model(model)
-        logged = load_episodes(inputs[0], column, choices) if given and examined else None
+        logged = load_episodes(inputs[0], column, n_actions) if given and examined else None
         if logged is not None:
             check_space(inputs[0], logged, evaluator)
         changes = parse_settings(type(evaluator.settings), settings)
@@ -111,7 +111,7 @@ def evaluate(
         if len(inputs) < 2:
             raise InputError(f"{inputs[0]}: no policies were given; write vlbm evaluate DATA POLICY...")
         policies = load_policies(*inputs[1:])
-        logged = load_episodes(inputs[0], column, choices)
+        logged = load_episodes(inputs[0], column, n_actions)
         check_before_fitting(logged, policies)
         estimator = make_estimator(method, preset, settings)
         question = Estimand.asked(**asked, actions=actions.value, longest=logged.longest)

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from vlbm.cli.common import (
-    Choices,
     Column,
     Method,
+    NActions,
     Preset,
     Quiet,
     Resume,
@@ -35,7 +35,7 @@ def fit(
     seed: Seed = 0,
     resume: Resume = False,
     column: Column = [],  # noqa: B006
-    choices: Choices = None,
+    n_actions: NActions = None,
     quiet: Quiet = False,
 ) -> None:
     """Fit a model to DATA and keep it, to evaluate policies later with `vlbm evaluate --model DIR`."""
@@ -45,7 +45,7 @@ def fit(
         )
     from vlbm.estimators.registry import make_estimator
 
-    logged = load_episodes(data, column, choices)
+    logged = load_episodes(data, column, n_actions)
     estimator = make_estimator(method, preset, settings)
     evaluator = fit_estimator(data, logged, estimator, seed, save, resume, make_progress(quiet))
     keep(evaluator, save)

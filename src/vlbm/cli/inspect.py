@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from vlbm.cli.common import Choices, Column, load_episodes, make_console
+from vlbm.cli.common import Column, NActions, load_episodes, make_console
 
 
 def inspect(
     data: Annotated[str, typer.Argument(metavar="DATA", help="Logged episodes.")],
     column: Column = [],  # noqa: B006
-    choices: Choices = None,
+    n_actions: NActions = None,
 ) -> None:
     """Say what is in DATA: episodes, lengths, returns, actions, missing pieces, warnings."""
     from vlbm.data.inspect import inspect as inspect_episodes
     from vlbm.data.inspect import render
 
-    render(inspect_episodes(load_episodes(data, column, choices)), make_console())
+    render(inspect_episodes(load_episodes(data, column, n_actions)), make_console())

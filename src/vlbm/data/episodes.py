@@ -38,7 +38,7 @@ class Episodes:
     length: Int[np.ndarray, " episodes"]
     terminated: Bool[np.ndarray, " episodes"]
     log_prob: Float[np.ndarray, " steps"] | None = None
-    choices: int | None = None  # how many discrete actions there are; None when actions are vectors
+    n_actions: int | None = None  # how many discrete actions there are; None when actions are vectors
     notes: tuple[str, ...] = field(default=())  # what a reader had to assume
 
     @classmethod
@@ -52,13 +52,13 @@ class Episodes:
         *,
         next_observations: Any = None,
         log_probs: Any = None,
-        choices: int | None = None,
+        n_actions: int | None = None,
     ) -> Episodes:
         """Episodes from one row for each logged step, laid end to end and checked as files are.
 
         `terminations` is True at a step after which the system ended the episode, `truncations` where
         something else cut it off (a time limit, the end of recording). Actions are vectors, or whole
-        numbers for discrete ones, of which there are `choices` (by default the largest id plus one).
+        numbers for discrete ones, of which there are `n_actions` (by default the largest id plus one).
         Without `next_observations` the outcome of an episode's last step is unknown, and `notes` say what
         that means.
         """
@@ -74,10 +74,10 @@ class Episodes:
             "log_probs": log_probs,
         }
         fields = {name: np.asarray(values) for name, values in given.items() if values is not None}
-        return assemble("arrays", fields, choices=choices)
+        return assemble("arrays", fields, n_actions=n_actions)
 
     @classmethod
-    def from_dataframe(cls, frame: Any, *, choices: int | None = None, **columns: Any) -> Episodes:
+    def from_dataframe(cls, frame: Any, *, n_actions: int | None = None, **columns: Any) -> Episodes:
         """Episodes from a pandas or polars DataFrame (or an Arrow table) with one row for each logged step.
 
         Columns are found by their usual names (observation, action, reward, episode, step, terminated,
@@ -87,20 +87,22 @@ class Episodes:
         from vlbm.data.readers import make_columns
         from vlbm.data.readers.table import load_frame
 
-        return load_frame(frame, make_columns("DataFrame", columns), choices=choices)
+        return load_frame(frame, make_columns("DataFrame", columns), n_actions=n_actions)
 
     @classmethod
-    def from_minari(cls, dataset: Any, *, choices: int | None = None, download: bool = False) -> Episodes:
+    def from_minari(cls, dataset: Any, *, n_actions: int | None = None, download: bool = False) -> Episodes:
         """Episodes of a Minari data set: the object itself, its folder, or its id."""
         from vlbm.data.readers import minari
 
         if isinstance(dataset, str | os.PathLike):
-            return minari.load(dataset, choices=choices, download=download)
-        return minari.read(getattr(dataset, "id", "Minari data set"), dataset, choices)
+            return minari.load(dataset, n_actions=n_actions, download=download)
+        return minari.read(getattr(dataset, "id", "Minari data set"), dataset, n_actions)
 
     def __repr__(self) -> str:
         kind = (
-            f"{self.choices} discrete actions" if self.discrete else f"actions of {self.action_size} numbers"
+            f"{self.n_actions} discrete actions"
+            if self.discrete
+            else f"actions of {self.action_size} numbers"
         )
         ended = int(self.terminated.sum())
         return (
@@ -127,7 +129,7 @@ class Episodes:
 
     @property
     def discrete(self) -> bool:
-        return self.choices is not None
+        return self.n_actions is not None
 
     @property
     def mapped(self) -> bool:
@@ -137,7 +139,7 @@ class Episodes:
     @property
     def action_size(self) -> int:
         """Numbers in an action vector, or the number of discrete actions."""
-        return self.choices if self.choices is not None else self.action.shape[1]
+        return self.n_actions if self.n_actions is not None else self.action.shape[1]
 
     @property
     def first_step(self) -> Int[np.ndarray, " episodes"]:
@@ -246,7 +248,7 @@ def from_padded(
     reward: Float[np.ndarray, "episodes steps"],
     length: Int[np.ndarray, " episodes"],
     terminated: Bool[np.ndarray, " episodes"],
-    choices: int | None = None,
+    n_actions: int | None = None,
 ) -> Episodes:
     """Episodes from rectangles, leaving out what lies past each length."""
     steps = np.arange(reward.shape[1]) < length[:, None]
@@ -262,7 +264,7 @@ def from_padded(
         reward=kept(reward, steps),
         length=np.asarray(length, np.int64),
         terminated=np.asarray(terminated, bool),
-        choices=choices,
+        n_actions=n_actions,
     )
 
 
@@ -277,7 +279,7 @@ def concatenate(parts: Sequence[Episodes]) -> Episodes:
         length=np.concatenate([part.length for part in parts]),
         terminated=np.concatenate([part.terminated for part in parts]),
         log_prob=np.concatenate(known) if len(known) == len(parts) else None,
-        choices=max((part.choices for part in parts if part.choices is not None), default=None),
+        n_actions=max((part.n_actions for part in parts if part.n_actions is not None), default=None),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
     )
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 
 
 class Window(eqx.Module):
@@ -40,7 +40,7 @@ class Layout(eqx.Module):
     length: Int[Array, " chosen"]
 
     @classmethod
-    def of(cls, log: Selection) -> Self:
+    def of(cls, log: EpisodeView) -> Self:
         return cls(jnp.asarray(log.chosen, jnp.int32), jnp.asarray(log.length, jnp.int32))
 
     def draw(self, key: PRNGKeyArray, *, batch: int, at_start: float) -> Places:
@@ -93,10 +93,10 @@ class Sampler(eqx.Module):
     length: Int[Array, " episodes"]
     terminated: Bool[Array, " episodes"]
     layout: Layout
-    choices: int | None = eqx.field(static=True)
+    n_actions: int | None = eqx.field(static=True)
 
     @classmethod
-    def of(cls, log: Selection) -> Self:
+    def of(cls, log: EpisodeView) -> Self:
         episodes = log.collection
         return cls(
             observation=jnp.asarray(episodes.observation, jnp.float32),
@@ -106,7 +106,7 @@ class Sampler(eqx.Module):
             length=jnp.asarray(episodes.length, jnp.int32),
             terminated=jnp.asarray(episodes.terminated),
             layout=Layout.of(log),
-            choices=episodes.choices,
+            n_actions=episodes.n_actions,
         )
 
     def draw(self, plan: Plan, key: PRNGKeyArray) -> Window:
@@ -125,7 +125,7 @@ class Sampler(eqx.Module):
         action = self.action[row]
         return Window(
             observation=self.observation[seen],
-            action=action if self.choices is None else jax.nn.one_hot(action, self.choices),
+            action=action if self.n_actions is None else jax.nn.one_hot(action, self.n_actions),
             reward=self.reward[row],
             terminated=(self.terminated[episode] & (within == length - 1)).astype(jnp.float32),
             valid=within < length,
@@ -138,7 +138,7 @@ class MappedSampler:
     Those of the next steps are gathered while the present ones run, so that a disk is not waited for.
     """
 
-    def __init__(self, log: Selection, plan: Plan):
+    def __init__(self, log: EpisodeView, plan: Plan):
         self._log, self._plan = log, plan
         self._layout = Layout.of(log)
         # Compiled for a stack of keys, so that the places of several steps are one call.
@@ -160,7 +160,7 @@ class MappedSampler:
         return cut_mapped(self._log, self._draw(self._layout, keys), steps=self._plan.steps)
 
 
-def cut_mapped(log: Selection, places: Places, *, steps: int) -> Window:
+def cut_mapped(log: EpisodeView, places: Places, *, steps: int) -> Window:
     """As `Sampler.cut`, on the host: only the rows that are asked for are read."""
     episodes = log.collection
     episode, start = (np.asarray(part)[..., None] for part in places)
@@ -182,7 +182,7 @@ def _read(values: np.ndarray, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray
     return values.view(np.ndarray)[row].astype(np.float32, copy=False)
 
 
-def held_out_windows(log: Selection, plan: Plan, *, seed: int) -> Window:
+def held_out_windows(log: EpisodeView, plan: Plan, *, seed: int) -> Window:
     """The same windows every time, for comparing models on logged episodes."""
     key = jax.random.key(seed)
     if not log.mapped:

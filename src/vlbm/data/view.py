@@ -1,4 +1,4 @@
-"""Selection: some episodes of a collection, by number, read in pieces and never copied as a whole."""
+"""EpisodeView: some episodes of a collection, by number, read in pieces and never copied as a whole."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Steps(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class EpisodeView:
     """Episodes of a collection that may be larger than memory; they stay where they are until asked for."""
 
     collection: Episodes
     chosen: Int[np.ndarray, " episodes"]
 
     @classmethod
-    def of(cls, episodes: Episodes | Selection) -> Selection:
+    def of(cls, episodes: Episodes | EpisodeView) -> EpisodeView:
         """All of them."""
-        if isinstance(episodes, Selection):
+        if isinstance(episodes, EpisodeView):
             return episodes
         return cls(episodes, np.arange(episodes.count))
 
@@ -61,8 +61,8 @@ class Selection:
         return self.collection.action_size
 
     @property
-    def choices(self) -> int | None:
-        return self.collection.choices
+    def n_actions(self) -> int | None:
+        return self.collection.n_actions
 
     @property
     def discrete(self) -> bool:
@@ -72,10 +72,11 @@ class Selection:
     def mapped(self) -> bool:
         return self.collection.mapped
 
-    def split(self, fraction: float, *, seed: int) -> tuple[Selection, Selection]:
+    def split(self, fraction: float, *, seed: int) -> tuple[EpisodeView, EpisodeView]:
         """The same two parts as those of `Episodes.split`."""
         return tuple(  # type: ignore[return-value]
-            Selection(self.collection, self.chosen[part]) for part in parted(self.count, fraction, seed=seed)
+            EpisodeView(self.collection, self.chosen[part])
+            for part in parted(self.count, fraction, seed=seed)
         )
 
     def gathered(self) -> Episodes:
@@ -114,7 +115,7 @@ class Selection:
 
     def action_vectors(self, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows act"]:
         action = _plain(self.collection.action)[row]
-        return action if self.choices is None else np.eye(self.choices, dtype=np.float32)[action]
+        return action if self.n_actions is None else np.eye(self.n_actions, dtype=np.float32)[action]
 
 
 def _blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -144,11 +144,11 @@ class Stage:
     ) -> Shaped[np.ndarray, "episodes *act"]:
         """Actions as the world takes them; those of episodes that begin afresh are not looked at."""
         if isinstance(self.action_space, spaces.Discrete):
-            choices = int(self.action_space.n)
+            n_actions = int(self.action_space.n)
             if not np.issubdtype(action.dtype, np.integer):
                 raise InputError(f"action: it is of type {action.dtype}, expected whole numbers")
-            if ((action < 0) | (action >= choices))[~due].any():
-                raise InputError(f"action: {action[~due]} is not among the ids 0 to {choices - 1}")
+            if ((action < 0) | (action >= n_actions))[~due].any():
+                raise InputError(f"action: {action[~due]} is not among the ids 0 to {n_actions - 1}")
             return action.astype(np.int32)
         if not np.issubdtype(action.dtype, np.number):
             raise InputError(f"action: it is of type {action.dtype}, expected numbers")
@@ -227,8 +227,8 @@ def _observation_space(world: World, initial: Float[np.ndarray, "starts obs"]) -
 
 
 def _action_space(world: World) -> spaces.Box | spaces.Discrete:
-    if world.choices is not None:
-        return spaces.Discrete(world.choices)
+    if world.n_actions is not None:
+        return spaces.Discrete(world.n_actions)
     return spaces.Box(*_raw_range(world.action, 0.0))
 
 

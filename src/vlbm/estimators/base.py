@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from vlbm.compilation import keep_programs
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.cache import Memory, forgetful
+from vlbm.estimators.cache import SharedCache, no_cache
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
 from vlbm.policies.function import as_policy
@@ -173,7 +173,7 @@ class Run(NamedTuple):
     directory: Path | None = None
     resume: bool = False
     progress: Progress = silent
-    memory: Memory = forgetful
+    cache: SharedCache = no_cache
 
 
 class Estimator(ABC, Generic[Fitted]):
@@ -206,17 +206,17 @@ class Estimator(ABC, Generic[Fitted]):
         directory: str | Path | None = None,
         resume: bool = False,
         progress: Progress = silent,
-        memory: Memory = forgetful,
+        cache: SharedCache = no_cache,
     ) -> Fitted:
         """Learn what can be learnt before the policies are known.
 
         What takes long keeps checkpoints in the directory, if one is given, and can be resumed there.
-        What another method with the same memory has made in the same way is taken from it.
+        What another method with the same cache has made in the same way is taken from it.
         """
         keep_programs()
         began = time.monotonic()
         place = None if directory is None else Path(directory)
-        learnt = self.learn(episodes, Run(seed, place, resume, progress, memory))
+        learnt = self.learn(episodes, Run(seed, place, resume, progress, cache))
         return replace(learnt, seconds=time.monotonic() - began)
 
     @abstractmethod

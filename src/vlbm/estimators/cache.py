@@ -1,4 +1,4 @@
-"""Memory: what several methods would make in the same way is made once."""
+"""SharedCache: what several methods would make in the same way is made once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 Made = TypeVar("Made")
 
 
-class Memory:
+class SharedCache:
     """Holds what was made lately, by everything that it was made from; `compare` gives all methods one."""
 
     def __init__(self, room: int):
@@ -26,11 +26,11 @@ class Memory:
         return self._made[origin]  # type: ignore[return-value]  # the origin says what is made from it
 
 
-class Forgetful(Memory):
+class NullCache(SharedCache):
     """Makes everything anew: what a method does alone is not held any longer than it is needed."""
 
     def recall(self, origin: Hashable, make: Callable[[], Made]) -> Made:
         return make()
 
 
-forgetful = Forgetful(0)
+no_cache = NullCache(0)

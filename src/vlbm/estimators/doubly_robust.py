@@ -95,7 +95,7 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
         return DoublyRobustEvaluator(
             settings=self,
             importance=importance,
-            critic=self.critic.fit(episodes, seed=run.seed, memory=run.memory),
+            critic=self.critic.fit(episodes, seed=run.seed, cache=run.cache),
             seed=run.seed,
             data=described(episodes),
             notes=importance.notes,

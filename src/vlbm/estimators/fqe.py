@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
-from vlbm.estimators.cache import Memory
+from vlbm.estimators.cache import SharedCache
 from vlbm.estimators.fitted_q import FittedQ
 from vlbm.estimators.least_squares import influence_weights
 from vlbm.estimators.transitions import Batch, Draw, Problem, Transitions, split_rows
@@ -94,7 +94,7 @@ class FQE(Estimator["FQEEvaluator"]):
             episodes=episodes,
             seed=run.seed,
             data=described(episodes),
-            memory=run.memory,
+            cache=run.cache,
             notes=tuple(episodes.notes),
         )
 
@@ -284,7 +284,7 @@ class FQEEvaluator(Evaluator):
 
     settings: FQE
     episodes: Episodes
-    memory: Memory  # critics in it may have been trained for another method
+    cache: SharedCache  # critics in it may have been trained for another method
 
     @property
     def space(self) -> Episodes:
@@ -314,7 +314,7 @@ class FQEEvaluator(Evaluator):
         who = tuple((name, id(policy)) for name, policy in policies.items())
         apart = None if problem.held_out is None else problem.held_out.tobytes()
         asked = (problem.discount, problem.horizon, problem.actions, id(problem.episodes), apart)
-        return self.memory.recall(
+        return self.cache.recall(
             (self.settings, who, asked, seed),
             lambda: fit_q(problem, policies, self.settings, seed=seed, progress=progress),
         )

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimators.base import Estimator, check_request, plain
-from vlbm.estimators.cache import Memory
+from vlbm.estimators.cache import SharedCache
 from vlbm.experiments.evidence.gathering import Evidence, Examiner
 from vlbm.experiments.evidence.keeping import load_evidence, save_evidence
 from vlbm.experiments.evidence.logged import LoggedSummary
@@ -157,7 +157,7 @@ class Job:
     resume: bool
     progress: Progress
     examiner: Examiner | None
-    memory: Memory
+    cache: SharedCache
 
     def estimates(
         self, method: str, estimator: Estimator, seed: int, *, examined: bool
@@ -187,7 +187,7 @@ class Job:
             directory=place,
             resume=self.resume,
             progress=titled(method),
-            memory=self.memory,
+            cache=self.cache,
         )
         asked |= {"seed": seed, "progress": titled(f"{method}: evaluating")}
         evidence = None
@@ -278,7 +278,7 @@ def compare(
         except InputError as error:
             failures[method], first = str(error), first or error
     data = episodes.fingerprint() if directory is not None else ""
-    memory = Memory(ROOM * len(seeds))
+    cache = SharedCache(ROOM * len(seeds))
     job = Job(
         episodes,
         policies,
@@ -289,7 +289,7 @@ def compare(
         resume,
         progress,
         examiner,
-        memory,
+        cache,
     )
     for method, estimator in estimators.items():
         if method in failures:

@@ -87,10 +87,10 @@ def simulate(
                     running[lane] = None
                     ended += 1
             report(ended if steps is None else min(taken, steps), None)
-    choices = getattr(lanes[0].action_space, "n", None)
+    n_actions = getattr(lanes[0].action_space, "n", None)
     for lane in lanes:
         lane.close()
-    return _with_log_prob(_logged(begun, steps, choices), policy if actions == "sample" else None)
+    return _with_log_prob(_logged(begun, steps, n_actions), policy if actions == "sample" else None)
 
 
 def _make(gymnasium: Any, environment: str, horizon: int, options: Mapping[str, Any] | None) -> Any:
@@ -159,7 +159,7 @@ def _choose(policy: TracedPolicy, observation: Any, base: Any, moment: Any, *, s
     return jax.vmap(one)(observation, moment)
 
 
-def _logged(begun: list[Episode], steps: int | None, choices: int | None) -> Episodes:
+def _logged(begun: list[Episode], steps: int | None, n_actions: int | None) -> Episodes:
     """The first episodes that together have `steps` steps, or all of them."""
     length = np.array([len(episode.rewards) for episode in begun])
     count = len(begun) if steps is None else int(np.searchsorted(np.cumsum(length), steps)) + 1
@@ -170,7 +170,7 @@ def _logged(begun: list[Episode], steps: int | None, choices: int | None) -> Epi
         reward=np.concatenate([episode.rewards for episode in kept]).astype(np.float32),
         length=length[:count],
         terminated=np.array([episode.terminated for episode in kept]),
-        choices=None if choices is None else int(choices),
+        n_actions=None if n_actions is None else int(n_actions),
     )
 
 

@@ -103,7 +103,7 @@ class AutoRegressiveWorld(TransitionWorld):
     change: Scaler
     emission: EmissionKind = eqx.field(static=True)
     member_weight: float = eqx.field(static=True)  # of the members' own likelihood beside the mixture's
-    choices: int | None = eqx.field(static=True)
+    n_actions: int | None = eqx.field(static=True)
     imagination: Imagination = eqx.field(static=True)
 
     @property

@@ -49,7 +49,7 @@ class World(eqx.Module):
     reward: eqx.AbstractVar[Scaler]
     action: eqx.AbstractVar[Scaler]
     imagination: eqx.AbstractVar[Imagination]
-    choices: eqx.AbstractVar[int | None]
+    n_actions: eqx.AbstractVar[int | None]
 
     @abstractmethod
     def draw_noise(self, key: PRNGKeyArray) -> Any:
@@ -69,8 +69,8 @@ class World(eqx.Module):
 
     def scale_action(self, action: Array) -> Float[Array, "*batch act"]:
         """Actions as networks see them: ids as one-hot vectors, vectors standardised."""
-        if self.choices is not None and jnp.issubdtype(action.dtype, jnp.integer):
-            action = jax.nn.one_hot(action, self.choices)
+        if self.n_actions is not None and jnp.issubdtype(action.dtype, jnp.integer):
+            action = jax.nn.one_hot(action, self.n_actions)
         return self.action.apply(action)
 
     def clip(self, scaler: Scaler, standardised: Float[Array, " size"]) -> Float[Array, " size"]:

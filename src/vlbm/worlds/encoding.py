@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.sampler import Places, Sampler, Window
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.worlds.vlbm import BranchingModel, Episode
 
 BATCH = 256
@@ -23,7 +23,7 @@ def encode(model: BranchingModel, episodes: Episodes) -> Float[np.ndarray, "step
     state was never seen. With an encoder for every branch, their latents stand side by side.
     """
     steps = model.window or int(episodes.length.max())
-    sampler = Sampler.of(Selection.of(episodes))
+    sampler = Sampler.of(EpisodeView.of(episodes))
     # Windows share their end points, so the last observation of an episode always closes a window.
     starts = [np.arange(0, length, steps) for length in episodes.length]
     episode = np.repeat(np.arange(episodes.count), [len(part) for part in starts])

@@ -81,7 +81,7 @@ class FeedForwardWorld(TransitionWorld):
     action: Scaler
     change: Scaler
     emission: EmissionKind = eqx.field(static=True)
-    choices: int | None = eqx.field(static=True)
+    n_actions: int | None = eqx.field(static=True)
     imagination: EnsembleImagination = eqx.field(static=True)
 
     @property

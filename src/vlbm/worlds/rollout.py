@@ -109,7 +109,7 @@ def rollout(
                 time += trace.reward.shape[2]
                 report(time, None)
         whole = Trace(*(np.concatenate(parts, axis=2) for parts in zip(*traces, strict=True)))
-        imagined.update(_as_episodes(names, first, whole, world.choices))
+        imagined.update(_as_episodes(names, first, whole, world.n_actions))
     return {name: imagined[name] for name in policies}
 
 
@@ -208,7 +208,7 @@ def _ask(
     for index, (name, policy) in enumerate(policies.items()):
         observation = seen[:, index]
         action = policy.mean(observation) if actions == "mean" else policy.sample(observation, key=own)
-        size, discrete = world.action.mean.shape[0], world.choices is not None
+        size, discrete = world.action.mean.shape[0], world.n_actions is not None
         taken.append(check_actions(name, action, batch=len(seen), action_size=size, discrete=discrete))
     return np.stack(taken, axis=1)
 
@@ -252,7 +252,7 @@ def _check_finite(names: list[str], trace: Trace, ended: np.ndarray, first: int)
 
 
 def _as_episodes(
-    names: list[str], first: np.ndarray, trace: Trace, choices: int | None
+    names: list[str], first: np.ndarray, trace: Trace, n_actions: int | None
 ) -> dict[str, Episodes]:
     ended = trace.terminated.any(axis=2)
     length = np.where(ended, trace.terminated.argmax(axis=2) + 1, trace.reward.shape[2])
@@ -263,7 +263,7 @@ def _as_episodes(
             reward=trace.reward[:, index],
             length=length[:, index],
             terminated=ended[:, index],
-            choices=choices,
+            n_actions=n_actions,
         )
         for index, name in enumerate(names)
     }

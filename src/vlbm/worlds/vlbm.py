@@ -324,7 +324,7 @@ class BranchingModel(World):
     observation: Scaler
     reward: Scaler
     action: Scaler
-    choices: int | None = eqx.field(static=True)
+    n_actions: int | None = eqx.field(static=True)
     imagination: Imagination = eqx.field(static=True)
     drive: Literal["own", "encoder"] = eqx.field(static=True)  # whose latents a branch follows in training
     start: Literal["prior", "encoder"] = eqx.field(static=True)  # where its own z_0 comes from

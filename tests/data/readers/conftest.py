@@ -56,6 +56,6 @@ def assert_same() -> Callable[[Episodes, Episodes], None]:
             if left is not None:
                 assert left.dtype == right.dtype, name
                 np.testing.assert_array_equal(left, right, err_msg=name)
-        assert one.choices == other.choices
+        assert one.n_actions == other.n_actions
 
     return check

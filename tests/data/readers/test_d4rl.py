@@ -159,15 +159,15 @@ def test_whole_numbers_as_actions_are_discrete(shape, tmp_path, fields):
     ids = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 3], np.uint8)
     path = write(tmp_path / "data.hdf5", fields | {"actions": ids.reshape(shape)})
     episodes = load(path)
-    assert episodes.choices == 4
+    assert episodes.n_actions == 4
     assert episodes.action.tolist() == ids.tolist()
-    assert load(path, choices=7).choices == 7
+    assert load(path, n_actions=7).n_actions == 7
 
 
 def test_choices_makes_whole_floats_discrete(tmp_path, fields):
     path = write(tmp_path / "data.hdf5", fields | {"actions": np.arange(10.0) % 3})
-    episodes = load(path, choices=3)
-    assert episodes.choices == 3
+    episodes = load(path, n_actions=3)
+    assert episodes.n_actions == 3
     assert episodes.action.dtype == np.int32
 
 

@@ -89,7 +89,7 @@ def test_a_real_environment_can_be_read_back(root):
         environment.create_dataset("cartpole/random-v0")
     environment.close()
     episodes = load("minari:cartpole/random-v0")
-    assert episodes.choices == 2
+    assert episodes.n_actions == 2
     assert episodes.observation_size == 4
     assert episodes.returns().tolist() == rewards
     assert episodes.terminated.all()
@@ -124,7 +124,7 @@ def test_discrete_actions_count_from_zero():
         [buffer(3, terminated=False, actions=np.array([5, 6, 7]))], action_space=spaces.Discrete(4, start=5)
     )
     episodes = load("minari:walk/test-v0")
-    assert episodes.choices == 4
+    assert episodes.n_actions == 4
     assert episodes.action.tolist() == [0, 1, 2]
     assert episodes.notes == ("action ids count from 0 here, from 5 in the data set",)
 
@@ -159,8 +159,8 @@ def test_a_data_set_that_cannot_be_used_says_why(options, episode, message):
 
 def test_choices_does_not_make_vectors_discrete():
     create([buffer(1, terminated=True)])
-    with pytest.raises(InputError, match="choices=3, but the action space Box"):
-        load("minari:walk/test-v0", choices=3)
+    with pytest.raises(InputError, match="n_actions=3, but the action space Box"):
+        load("minari:walk/test-v0", n_actions=3)
 
 
 def test_a_data_set_that_is_not_here_says_how_to_fetch_it():

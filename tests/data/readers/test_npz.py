@@ -26,7 +26,7 @@ def test_double_precision_survives_saving(tmp_path, logged, assert_same):
 
 
 def test_discrete_actions_survive_saving(tmp_path, logged, assert_same):
-    original = replace(logged, action=np.arange(10) % 3, choices=5)
+    original = replace(logged, action=np.arange(10) % 3, n_actions=5)
     save_npz(original, tmp_path / "saved.npz")
     assert_same(load(tmp_path / "saved.npz"), original)
 
@@ -82,8 +82,8 @@ def ours(episodes):
         ({"observation": np.zeros(14)}, r"'observation' has shape \(14,\) where \(14, size\) belongs"),
         ({"observation": np.full((14, 2), np.nan)}, "field 'observation' holds nan in row 0"),
         ({"reward": np.array(["a"] * 10)}, "field 'reward' has type <U1"),
-        ({"choices": np.array(2)}, r"'action' has shape \(10, 3\) where \(10\) belongs"),
-        ({"choices": np.array(2), "action": np.arange(10)}, "field 'action' holds 2 in row 2"),
+        ({"n_actions": np.array(2)}, r"'action' has shape \(10, 3\) where \(10\) belongs"),
+        ({"n_actions": np.array(2), "action": np.arange(10)}, "field 'action' holds 2 in row 2"),
         ({"reward": np.zeros(0)}, r"'observation' has shape \(14, 2\) where \(4, size\) belongs"),
     ],
 )

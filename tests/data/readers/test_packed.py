@@ -40,14 +40,14 @@ def test_parts_are_written_one_after_another(tmp_path, logged, assert_same):
 
 
 def test_ids_keep_their_number_of_choices(tmp_path, logged, assert_same):
-    ids = replace(logged, action=np.arange(10) % 3, choices=5)
+    ids = replace(logged, action=np.arange(10) % 3, n_actions=5)
     assert_same(
-        save_packed([ids, replace(ids, choices=7)], tmp_path / "packed").select(range(4)),
-        replace(ids, choices=7),
+        save_packed([ids, replace(ids, n_actions=7)], tmp_path / "packed").select(range(4)),
+        replace(ids, n_actions=7),
     )
-    assert load(tmp_path / "packed", choices=9).choices == 9
-    with pytest.raises(InputError, match="has 7 discrete actions, more than choices=6"):
-        load(tmp_path / "packed", choices=6)
+    assert load(tmp_path / "packed", n_actions=9).n_actions == 9
+    with pytest.raises(InputError, match="has 7 discrete actions, more than n_actions=6"):
+        load(tmp_path / "packed", n_actions=6)
 
 
 def write_hdf5(path, fields):
@@ -82,8 +82,8 @@ def test_our_own_npz_files_and_tables_pack_too(tmp_path, logged, assert_same):
     assert_same(pack(tmp_path / "data.npz", tmp_path / "one"), logged)
     (tmp_path / "data.csv").write_text("run,obs_0,action,reward\n0,1.5,0,1\n0,2.5,1,1\n1,2.5,1,1\n1,2,1,1\n")
     assert_same(
-        pack(tmp_path / "data.csv", tmp_path / "two", episode="run", choices=3),
-        load(tmp_path / "data.csv", episode="run", choices=3),
+        pack(tmp_path / "data.csv", tmp_path / "two", episode="run", n_actions=3),
+        load(tmp_path / "data.csv", episode="run", n_actions=3),
     )
 
 

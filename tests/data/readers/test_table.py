@@ -140,11 +140,11 @@ def test_one_column_of_whole_numbers_is_discrete(kind, write, columns):
     kept = {name: values for name, values in columns.items() if "action" not in name} | {"action": ids}
     path = write(kept, kind)
     episodes = load(path)
-    assert episodes.choices == 4
+    assert episodes.n_actions == 4
     assert episodes.action.tolist() == ids.tolist()
-    assert load(path, choices=9).choices == 9
+    assert load(path, n_actions=9).n_actions == 9
     vectors = load(path, action=["action"])
-    assert vectors.choices is None
+    assert vectors.n_actions is None
     assert vectors.action.tolist() == [[float(i)] for i in ids]
 
 
@@ -238,12 +238,12 @@ def test_other_delimiters_blanks_and_byte_order_marks_do_not_matter(
         ({"action": np.arange(10) - 1}, {}, "field 'action' holds -1 in row 0 .* whole numbers from 0 up"),
         (
             {"action": np.arange(10)},
-            {"choices": 4},
-            r"'action' holds 4 in row 4 .* from 0 to 3 \(choices=4\)",
+            {"n_actions": 4},
+            r"'action' holds 4 in row 4 .* from 0 to 3 \(n_actions=4\)",
         ),
-        ({}, {"choices": 4}, "has 3 numbers in each row, but choices=4 asks for discrete actions"),
+        ({}, {"n_actions": 4}, "has 3 numbers in each row, but n_actions=4 asks for discrete actions"),
         ({}, {"colour": "red"}, "there is no option 'colour'"),
-        ({}, {"choices": 0}, "choices=0 leaves no action"),
+        ({}, {"n_actions": 0}, "n_actions=0 leaves no action"),
     ],
 )
 def test_a_table_that_cannot_be_read_says_why(kind, change, options, message, write, columns):

@@ -49,7 +49,7 @@ def test_training_from_files_and_from_memory_gives_the_same_world(kind, logs, ma
 
 
 def test_training_from_ids_is_the_same_too(tmp_path):
-    logs = linear_logs(choices=3)
+    logs = linear_logs(n_actions=3)
     mapped = save_packed(logs, tmp_path / "packed")
     assert bits(fit("ff", logs).worlds) == bits(fit("ff", mapped).worlds)
 

@@ -16,7 +16,7 @@ import vlbm.estimators.world_models.validation as validation_module
 from systems import bits, linear_logs, noise_logs, random_world
 from vlbm.data.episodes import Episodes, parted
 from vlbm.data.sampler import Places, Sampler, Window
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.validation import open_loop_error, open_loop_validation
 from vlbm.estimators.world_models.vlbm import VLBM
@@ -30,7 +30,7 @@ TINY: dict[str, Any] = {"branches": 2, "latents": 2, "units": 4, "head_units": (
 
 def windows_of(episodes: Episodes, steps: int) -> Window:
     places = Places(jnp.arange(episodes.count), jnp.zeros(episodes.count, int))
-    return Sampler.of(Selection.of(episodes)).cut(places, steps=steps)
+    return Sampler.of(EpisodeView.of(episodes)).cut(places, steps=steps)
 
 
 def errors_by_hand(world: World, windows: Window, keys: jax.Array) -> np.ndarray:
@@ -80,7 +80,7 @@ def test_every_member_of_an_ensemble_is_validated_where_each_imagines_episodes_o
 def test_means_are_validated_even_where_draws_are_imagined():
     episodes = noise_logs((6,) * 5)
     world = random_world(episodes)
-    held_out = Selection.of(episodes)
+    held_out = EpisodeView.of(episodes)
     drawing, steady = Imagination("all", reencode_every=3), Imagination("none", reencode_every=3)
     scores = [open_loop_validation(held_out, imagination)(world) for imagination in (drawing, steady)]
     assert scores[0] == scores[1]

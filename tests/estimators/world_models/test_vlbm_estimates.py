@@ -18,7 +18,7 @@ from scipy.stats import norm
 from systems import Interrupting, bits, noise_logs
 from vlbm.data.episodes import Episodes, from_padded
 from vlbm.data.scaler import Scaler
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.base import Request
 from vlbm.estimators.registry import load_model
@@ -241,7 +241,9 @@ class Recorder(VLBM):
     scores: tuple[float, ...] = (1.0, 1.0, 1.0)
     calls: list[dict[str, Any]] = field(default_factory=list, compare=False)
 
-    def train_world(self, training: Selection, held_out: Selection, **options: Any) -> tuple[int, History]:
+    def train_world(
+        self, training: EpisodeView, held_out: EpisodeView, **options: Any
+    ) -> tuple[int, History]:
         index = options["identity"]["model"]
         self.calls.append({"training": training.gathered(), "held_out": held_out.gathered(), **options})
         stopped = index == self.interrupted_at
@@ -365,7 +367,7 @@ def test_the_json_beside_the_weights_says_what_the_model_is(saved):
     content = json.loads((saved / "model.json").read_text())
     assert content == read_information(saved / MODEL_FILE)
     assert content["settings"] == {**asdict(SETTINGS), "head_units": [16], "g_units": [16]}
-    assert content["shape"] == {"observations": 2, "actions": 1, "choices": None, "terminates": True}
+    assert content["shape"] == {"observations": 2, "actions": 1, "n_actions": None, "terminates": True}
 
 
 def test_a_missing_directory_or_file_is_named(tmp_path):

@@ -65,7 +65,7 @@ def with_terminations(count: int, *, seed: int) -> Episodes:
         reward=np.stack(rewards, axis=1).astype(np.float32),
         length=np.where(ended.any(axis=1), ended.argmax(axis=1) + 1, HORIZON),
         terminated=ended.any(axis=1),
-        choices=3,
+        n_actions=3,
     )
 
 

@@ -31,7 +31,7 @@ def test_steps_far_away_are_all_outside():
 
 
 def test_an_action_that_was_never_taken_is_outside():
-    logs = noise_logs([200] * 10, choices=3)
+    logs = noise_logs([200] * 10, n_actions=3)
     tame = replace(logs, action=np.zeros_like(logs.action))
     wild = replace(logs, action=np.full_like(logs.action, 2))
     support = Support.of(tame)

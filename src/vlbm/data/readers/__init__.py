@@ -23,53 +23,58 @@ KINDS = "HDF5 (D4RL), NPZ, Parquet, CSV (in UTF-8), Minari directories and folde
 ENDINGS = {".hdf5": "HDF5", ".h5": "HDF5", ".npz": "NPZ", ".parquet": "Parquet"}
 
 
-def load(path: PathLike, *, choices: int | None = None, download: bool = False, **columns: Any) -> Episodes:
+def load(path: PathLike, *, n_actions: int | None = None, download: bool = False, **columns: Any) -> Episodes:
     """Episodes from a file or directory, told apart by what is in it, not by its name.
 
-    `choices` says how many discrete actions there are. Tables (Parquet, CSV) also take the fields of
+    `n_actions` says how many discrete actions there are. Tables (Parquet, CSV) also take the fields of
     `Columns`, such as observation="sensor" or episode="run". `minari:ID` names a Minari data set,
     which `download` may fetch.
     """
-    kind = _checked_kind(path, choices, columns)
+    kind = _checked_kind(path, n_actions, columns)
     # The readers' libraries are slow to import, so each waits until it is needed.
     if kind == "minari":
-        return minari.load(path, choices=choices, download=download)
+        return minari.load(path, n_actions=n_actions, download=download)
     if kind == "npz":
-        return npz.load(path, choices=choices)
+        return npz.load(path, n_actions=n_actions)
     if kind == "packed":
-        return packed.load(path, choices=choices)
+        return packed.load(path, n_actions=n_actions)
     if kind == "hdf5":
         from vlbm.data.readers import d4rl
 
-        return d4rl.load(path, choices=choices)
+        return d4rl.load(path, n_actions=n_actions)
     from vlbm.data.readers import table
 
-    return table.load(path, Columns(**columns), choices=choices)
+    return table.load(path, Columns(**columns), n_actions=n_actions)
 
 
 def pack(
-    path: PathLike, directory: PathLike, *, choices: int | None = None, download: bool = False, **columns: Any
+    path: PathLike,
+    directory: PathLike,
+    *,
+    n_actions: int | None = None,
+    download: bool = False,
+    **columns: Any,
 ) -> Episodes:
     """Write the episodes of a source, named as for `load`, to a folder that is mapped and never read whole.
 
     HDF5 and NPZ files go through in pieces, so that they may be larger than memory.
     """
-    kind = _checked_kind(path, choices, columns)
+    kind = _checked_kind(path, n_actions, columns)
     if kind == "hdf5":
         from vlbm.data.readers import d4rl
 
         with packed.making(directory) as folder:
-            episodes = d4rl.load(path, choices=choices, place=packed.place_in(folder))
+            episodes = d4rl.load(path, n_actions=n_actions, place=packed.place_in(folder))
             packed.finish(folder, episodes)
         return packed.load(directory)
     if kind == "npz":
         # Beside the folder: where there is room for it, there is room for its parts.
         with tempfile.TemporaryDirectory(dir=Path(directory).absolute().parent, prefix=".") as unpacked:
-            return save_packed(npz.load_in_pieces(path, Path(unpacked), choices=choices), directory)
-    return save_packed(load(path, choices=choices, download=download, **columns), directory)
+            return save_packed(npz.load_in_pieces(path, Path(unpacked), n_actions=n_actions), directory)
+    return save_packed(load(path, n_actions=n_actions, download=download, **columns), directory)
 
 
-def _checked_kind(path: PathLike, choices: int | None, columns: dict[str, Any]) -> str:
+def _checked_kind(path: PathLike, n_actions: int | None, columns: dict[str, Any]) -> str:
     """Which reader takes a path; options that it cannot take are refused."""
     kind = _kind(path)
     if kind is None:
@@ -79,9 +84,9 @@ def _checked_kind(path: PathLike, choices: int | None, columns: dict[str, Any]) 
         raise InputError(
             f"{path}: {next(iter(columns))}= names columns of a table, but this is no table; leave it out"
         )
-    if choices is not None and choices < 1:
+    if n_actions is not None and n_actions < 1:
         raise InputError(
-            f"{path}: choices={choices} leaves no action; give how many discrete actions there are"
+            f"{path}: n_actions={n_actions} leaves no action; give how many discrete actions there are"
         )
     return kind
 
@@ -91,7 +96,7 @@ def make_columns(path: PathLike, columns: dict[str, Any]) -> Columns:
     unknown = sorted(columns.keys() - {field.name for field in fields(Columns)})
     if unknown:
         raise InputError(
-            f"{path}: there is no option '{unknown[0]}'; options are choices, download and those of Columns"
+            f"{path}: there is no option '{unknown[0]}'; options are n_actions, download and those of Columns"
         )
     return Columns(**columns)
 

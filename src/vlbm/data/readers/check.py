@@ -112,17 +112,17 @@ def flags(path: Path, name: str, values: Shaped[np.ndarray, " rows"]) -> Bool[np
 
 
 def action_ids(
-    path: Path, name: str, values: Shaped[np.ndarray, " rows"], choices: int | None
+    path: Path, name: str, values: Shaped[np.ndarray, " rows"], n_actions: int | None
 ) -> tuple[Int[np.ndarray, " rows"], int]:
     """Discrete actions as ids from 0, and how many there are (by default the largest id plus one)."""
     wrong = (values < 0) | (values != np.floor(values)) if values.dtype.kind == "f" else values < 0
-    if choices is not None:
-        wrong |= values >= choices
+    if n_actions is not None:
+        wrong |= values >= n_actions
     # NaN compares false with everything, so it is asked for by name.
     wrong |= ~np.isfinite(values)
     if wrong.any():
         row = int(np.argmax(wrong))
-        upper = "up" if choices is None else f"to {choices - 1} (choices={choices})"
+        upper = "up" if n_actions is None else f"to {n_actions - 1} (n_actions={n_actions})"
         raise InputError(
             f"{path}: field '{name}' holds {values[row]} in row {row} (rows count from 0); "
             f"discrete actions are whole numbers from 0 {upper}"
@@ -130,7 +130,7 @@ def action_ids(
     largest = int(values.max(initial=0))
     if largest > np.iinfo(np.int32).max - 1:
         raise InputError(f"{path}: field '{name}' holds the id {largest}; number the actions from 0")
-    return values.astype(np.int32), largest + 1 if choices is None else choices
+    return values.astype(np.int32), largest + 1 if n_actions is None else n_actions
 
 
 def not_empty(path: Path, steps: int) -> None:

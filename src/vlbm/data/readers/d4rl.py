@@ -10,7 +10,7 @@ from vlbm.data.readers.transitions import FIELDS, REQUIRED, Place, assemble, in_
 from vlbm.errors import InputError
 
 
-def load(path: check.Path, *, choices: int | None = None, place: Place = in_memory) -> Episodes:
+def load(path: check.Path, *, n_actions: int | None = None, place: Place = in_memory) -> Episodes:
     """Episodes of an HDF5 file with D4RL's fields; other fields and groups are left alone.
 
     Needs `observations`, `actions`, `rewards` and `terminals`; uses `timeouts`, `next_observations`
@@ -36,7 +36,7 @@ def load(path: check.Path, *, choices: int | None = None, place: Place = in_memo
         for name, item in fields.items():
             if item.shape is None:
                 raise InputError(f"{path}: field '{name}' is empty; fetch or write the file again")
-        return assemble(path, fields, choices=choices, place=place)
+        return assemble(path, fields, n_actions=n_actions, place=place)
 
 
 def holds_steps(path: check.Path) -> bool:

@@ -21,7 +21,7 @@ def episodes_of(
     path: check.Path,
     arrays: Mapping[str, np.ndarray],
     *,
-    choices: int | None,
+    n_actions: int | None,
     notes: tuple[str, ...],
     writer: str,
 ) -> Episodes:
@@ -35,7 +35,7 @@ def episodes_of(
         "length": (episodes,),
         "terminated": (episodes,),
         "observation": (steps + episodes, "size"),
-        "action": (steps, "size") if choices is None else (steps,),
+        "action": (steps, "size") if n_actions is None else (steps,),
         "log_prob": (steps,),
     }
     for name, shape in expected.items():
@@ -57,21 +57,21 @@ def episodes_of(
         length=length,
         terminated=check.flags(path, "terminated", arrays["terminated"]),
         log_prob=arrays.get("log_prob"),
-        choices=choices,
+        n_actions=n_actions,
         notes=notes,
     )
 
 
 def check_numbers(path: check.Path, episodes: Episodes) -> None:
-    """Every number is finite, and every id is one of the choices; read in pieces."""
+    """Every number is finite, and every id is one of the n_actions; read in pieces."""
     for name in NUMBERS:
         values = getattr(episodes, name)
         if values is None:
             continue
         for begin, block in blocks(values):
             check.finite(path, name, block, at=range(begin, begin + len(block)))
-    if episodes.choices is not None:
-        check.action_ids(path, "action", episodes.action, episodes.choices)
+    if episodes.n_actions is not None:
+        check.action_ids(path, "action", episodes.action, episodes.n_actions)
 
 
 def blocks(

@@ -18,7 +18,7 @@ from vlbm.errors import InputError, require
 LARGEST_OBSERVATION = 4096
 
 
-def load(path: check.Path, *, choices: int | None = None, download: bool = False) -> Episodes:
+def load(path: check.Path, *, n_actions: int | None = None, download: bool = False) -> Episodes:
     """Episodes of a Minari data set: its directory, `minari:ID`, or the id of a local one.
 
     Observations become vectors by one rule: Box and MultiBinary spaces are laid out row by row,
@@ -39,7 +39,7 @@ def load(path: check.Path, *, choices: int | None = None, download: bool = False
         )
     with check.reading(path, "a Minari data set"):
         dataset = minari.MinariDataset(directory)
-    return read(path, dataset, choices)
+    return read(path, dataset, n_actions)
 
 
 def data_directory(path: check.Path) -> Path | None:
@@ -56,7 +56,7 @@ def local(name: str) -> Path | None:
     return data_directory(place) if name and place.is_dir() else None
 
 
-def read(path: check.Path, dataset: Any, choices: int | None = None) -> Episodes:
+def read(path: check.Path, dataset: Any, n_actions: int | None = None) -> Episodes:
     """Episodes of a data set that Minari has opened; `path` is what messages call it."""
     from gymnasium import spaces
 
@@ -66,15 +66,17 @@ def read(path: check.Path, dataset: Any, choices: int | None = None) -> Episodes
         notes.append(f"observations join the parts {', '.join(dataset.observation_space)} in this order")
     start = 0
     if isinstance(space, spaces.Discrete):
-        start, choices = int(space.start), int(space.n) if choices is None else choices
+        start, n_actions = int(space.start), int(space.n) if n_actions is None else n_actions
         if start != 0:
             notes.append(f"action ids count from 0 here, from {start} in the data set")
     elif not isinstance(space, spaces.Box):
         raise InputError(
             f"{path}: the action space {_short(space)} is neither Box nor Discrete; no model takes it"
         )
-    elif choices is not None:
-        raise InputError(f"{path}: choices={choices}, but the action space {_short(space)} is not discrete")
+    elif n_actions is not None:
+        raise InputError(
+            f"{path}: n_actions={n_actions}, but the action space {_short(space)} is not discrete"
+        )
     size = _size(path, dataset.observation_space)
     if size > LARGEST_OBSERVATION:
         raise InputError(
@@ -97,11 +99,11 @@ def read(path: check.Path, dataset: Any, choices: int | None = None) -> Episodes
             )
         observations.append(check.finite(path, f"observations {place}", observation))
         rewards.append(check.finite(path, f"rewards {place}", np.asarray(episode.rewards).reshape(-1)))
-        if choices is None:
+        if n_actions is None:
             actions.append(check.finite(path, f"actions {place}", action.reshape(steps, -1)))
         else:
             ids = action.reshape(-1) - start
-            actions.append(check.action_ids(path, f"actions {place}", ids, choices)[0])
+            actions.append(check.action_ids(path, f"actions {place}", ids, n_actions)[0])
         terminated.append(bool(episode.terminations[-1]))
     check.not_empty(path, len(rewards))
     empty = dataset.total_episodes - len(rewards)
@@ -113,7 +115,7 @@ def read(path: check.Path, dataset: Any, choices: int | None = None) -> Episodes
         reward=np.concatenate(rewards),
         length=np.array([len(reward) for reward in rewards]),
         terminated=np.array(terminated),
-        choices=choices,
+        n_actions=n_actions,
         notes=tuple(notes),
     )
 

@@ -15,18 +15,18 @@ from vlbm.data.readers.packed import place_in
 from vlbm.data.readers.transitions import FIELDS, REQUIRED, Place, assemble, in_memory
 from vlbm.errors import InputError
 
-SMALL = ("length", "terminated", "choices", "notes")
+SMALL = ("length", "terminated", "n_actions", "notes")
 
 
-def load(path: check.Path, *, choices: int | None = None) -> Episodes:
+def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
     """Episodes written by `save_npz`, or flat arrays with D4RL's names and `log_probs`."""
     # Pickled objects could run code, so they are never allowed in.
     with check.reading(path, "NPZ"), np.load(path, allow_pickle=False) as file:
         arrays = {name: _member(path, file, name) for name in _wanted(path)}
-    return _episodes(path, arrays, choices, in_memory)
+    return _episodes(path, arrays, n_actions, in_memory)
 
 
-def load_in_pieces(path: check.Path, folder: Path, *, choices: int | None = None) -> Episodes:
+def load_in_pieces(path: check.Path, folder: Path, *, n_actions: int | None = None) -> Episodes:
     """As `load`, with everything in files in the folder instead of memory; they must outlive the episodes."""
     arrays = {}
     with check.reading(path, "NPZ"), zipfile.ZipFile(path) as archive:
@@ -35,7 +35,7 @@ def load_in_pieces(path: check.Path, folder: Path, *, choices: int | None = None
             with archive.open(f"{name}.npy") as packed, open(file, "wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked, 1 << 20)
             arrays[name] = np.load(file, mmap_mode=None if name in SMALL else "r", allow_pickle=False)
-    return _episodes(path, arrays, choices, place_in(folder))
+    return _episodes(path, arrays, n_actions, place_in(folder))
 
 
 def save_npz(episodes: Episodes, path: check.Path) -> None:
@@ -44,8 +44,8 @@ def save_npz(episodes: Episodes, path: check.Path) -> None:
     arrays = {name: getattr(episodes, name) for name in layout.FIELDS}
     if episodes.log_prob is not None:
         arrays["log_prob"] = episodes.log_prob
-    if episodes.choices is not None:
-        arrays["choices"] = np.asarray(episodes.choices)
+    if episodes.n_actions is not None:
+        arrays["n_actions"] = np.asarray(episodes.n_actions)
     if episodes.notes:
         arrays["notes"] = np.asarray(episodes.notes)
     # In the same folder, because a file can only be moved in one stroke within a file system.
@@ -93,13 +93,15 @@ def _wanted(path: check.Path) -> list[str]:
     return [name for name in dict.fromkeys(wanted) if name in names]
 
 
-def _episodes(path: check.Path, arrays: dict[str, np.ndarray], choices: int | None, place: Place) -> Episodes:
+def _episodes(
+    path: check.Path, arrays: dict[str, np.ndarray], n_actions: int | None, place: Place
+) -> Episodes:
     if "length" not in arrays:
-        return assemble(path, arrays, choices=choices, place=place)
+        return assemble(path, arrays, n_actions=n_actions, place=place)
     notes = tuple(str(note) for note in arrays.pop("notes", ()))
-    logged = arrays.pop("choices", None)
-    if choices is None and logged is not None:
-        choices = int(logged)
-    episodes = layout.episodes_of(path, arrays, choices=choices, notes=notes, writer="save_npz")
+    logged = arrays.pop("n_actions", None)
+    if n_actions is None and logged is not None:
+        n_actions = int(logged)
+    episodes = layout.episodes_of(path, arrays, n_actions=n_actions, notes=notes, writer="save_npz")
     layout.check_numbers(path, episodes)
     return episodes

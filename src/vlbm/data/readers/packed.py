@@ -23,7 +23,7 @@ KIND = "vlbm episodes"
 VERSION = 1
 
 
-def load(path: check.Path, *, choices: int | None = None) -> Episodes:
+def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
     """Episodes whose numbers stay on disk until they are looked at.
 
     Shapes are checked here; the numbers themselves were checked when the folder was written, because
@@ -48,13 +48,15 @@ def load(path: check.Path, *, choices: int | None = None) -> Episodes:
             name: np.load(folder / f"{name}.npy", mmap_mode=mode, allow_pickle=False)
             for name, mode in _mapping(present).items()
         }
-    logged = described.get("choices")
-    if choices is not None and logged is not None and choices < logged:
-        raise InputError(f"{path}: has {logged} discrete actions, more than choices={choices}; leave it out")
+    logged = described.get("n_actions")
+    if n_actions is not None and logged is not None and n_actions < logged:
+        raise InputError(
+            f"{path}: has {logged} discrete actions, more than n_actions={n_actions}; leave it out"
+        )
     return layout.episodes_of(
         path,
         arrays,
-        choices=logged if choices is None else choices,
+        n_actions=logged if n_actions is None else n_actions,
         notes=tuple(described.get("notes", ())),
         writer="vlbm data pack",
     )
@@ -96,7 +98,7 @@ def finish(folder: Path, episodes: Episodes) -> None:
         "version": VERSION,
         "episodes": episodes.count,
         "steps": int(episodes.length.sum()),
-        "choices": episodes.choices,
+        "n_actions": episodes.n_actions,
         "notes": list(episodes.notes),
     }
     (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
@@ -178,12 +180,12 @@ def _mapping(present: set[str]) -> dict[str, Any]:
 
 def _joined(path: check.Path, whole: Episodes, part: Episodes) -> Episodes:
     """What is small of both; numbers stay those of the first, for they are written already."""
-    if (whole.choices is None) != (part.choices is None):
+    if (whole.n_actions is None) != (part.n_actions is None):
         raise InputError(f"{path}: some parts have discrete actions and some have vectors; write them apart")
     return replace(
         whole,
         length=np.concatenate([whole.length, part.length]),
         terminated=np.concatenate([whole.terminated, part.terminated]),
-        choices=None if whole.choices is None else max(whole.choices, part.choices or 0),
+        n_actions=None if whole.n_actions is None else max(whole.n_actions, part.n_actions or 0),
         notes=tuple(dict.fromkeys((*whole.notes, *part.notes))),
     )

@@ -46,7 +46,7 @@ class ParquetTable:
 Table: TypeAlias = pa.Table | ParquetTable
 
 
-def load(path: check.Path, columns: Columns | None = None, *, choices: int | None = None) -> Episodes:
+def load(path: check.Path, columns: Columns | None = None, *, n_actions: int | None = None) -> Episodes:
     """Episodes of a table whose rows may stand in any order."""
     parquet = ParquetTable(path) if _is_parquet(path) else None
     present = parquet.names if parquet else _csv_header(path)[1]
@@ -55,16 +55,16 @@ def load(path: check.Path, columns: Columns | None = None, *, choices: int | Non
     doubled = next((name for name in wanted if present.count(name) > 1), None)
     if doubled is not None:
         raise InputError(f"{path}: has two columns named '{doubled}'; give every column a name of its own")
-    return _assemble(path, parquet or _read_csv(path, wanted), found, choices)
+    return _assemble(path, parquet or _read_csv(path, wanted), found, n_actions)
 
 
-def load_frame(frame: Any, columns: Columns | None = None, *, choices: int | None = None) -> Episodes:
+def load_frame(frame: Any, columns: Columns | None = None, *, n_actions: int | None = None) -> Episodes:
     """Episodes of a pandas or polars DataFrame, an Arrow table, or a mapping from names to columns."""
     table, name = _as_table(frame), "DataFrame"
     doubled = next((column for column in table.column_names if table.column_names.count(column) > 1), None)
     if doubled is not None:
         raise InputError(f"{name}: has two columns named '{doubled}'; give every column a name of its own")
-    return _assemble(name, table, (columns or Columns()).find(name, table.column_names), choices)
+    return _assemble(name, table, (columns or Columns()).find(name, table.column_names), n_actions)
 
 
 def _as_table(frame: Any) -> pa.Table:
@@ -84,7 +84,7 @@ def _as_table(frame: Any) -> pa.Table:
         ) from error
 
 
-def _assemble(path: check.Path, table: Table, found: dict[str, Found], choices: int | None) -> Episodes:
+def _assemble(path: check.Path, table: Table, found: dict[str, Found], n_actions: int | None) -> Episodes:
     check.not_empty(path, table.num_rows)
     fields: dict[str, np.ndarray] = {
         "observations": _vectors(path, table, found["observation"]),
@@ -94,7 +94,7 @@ def _assemble(path: check.Path, table: Table, found: dict[str, Found], choices: 
         fields["next_observations"] = _vectors(path, table, found["next_observation"])
     if "log_prob" in found:
         fields["log_probs"] = _numbers(path, table, found["log_prob"].names[0])
-    fields["actions"], choices = _actions(path, table, found["action"], choices)
+    fields["actions"], n_actions = _actions(path, table, found["action"], n_actions)
 
     terminated, truncated = (_flags(path, table, found.get(role)) for role in ("terminated", "truncated"))
     rows = _arrange(path, table, found, terminated | truncated)
@@ -102,7 +102,7 @@ def _assemble(path: check.Path, table: Table, found: dict[str, Found], choices: 
         fields = {name: values[rows.order] for name, values in fields.items()}
         terminated = terminated[rows.order]
     fields |= {"terminals": terminated, "timeouts": rows.last & ~terminated}
-    return assemble(path, fields, choices=choices, notes=_notes(found, rows))
+    return assemble(path, fields, n_actions=n_actions, notes=_notes(found, rows))
 
 
 def _arrange(
@@ -173,13 +173,13 @@ def _notes(found: dict[str, Found], rows: Arrangement) -> tuple[str, ...]:
 
 
 def _actions(
-    path: check.Path, table: Table, found: Found, choices: int | None
+    path: check.Path, table: Table, found: Found, n_actions: int | None
 ) -> tuple[np.ndarray, int | None]:
     kind = table.column(found.names[0]).type
     whole = found.single and (pa.types.is_integer(kind) or pa.types.is_boolean(kind))
-    if len(found.names) == 1 and not _is_list(kind) and (whole or choices is not None):
-        return check.action_ids(path, found.names[0], _plain(path, table, found.names[0]), choices)
-    return _vectors(path, table, found), choices
+    if len(found.names) == 1 and not _is_list(kind) and (whole or n_actions is not None):
+        return check.action_ids(path, found.names[0], _plain(path, table, found.names[0]), n_actions)
+    return _vectors(path, table, found), n_actions
 
 
 def _vectors(path: check.Path, table: Table, found: Found) -> Float[np.ndarray, "rows size"]:

@@ -77,7 +77,7 @@ def assemble(
     path: check.Path,
     fields: Mapping[str, Rows],
     *,
-    choices: int | None = None,
+    n_actions: int | None = None,
     notes: tuple[str, ...] = (),
     place: Place = in_memory,
 ) -> Episodes:
@@ -101,7 +101,7 @@ def assemble(
             f"{path}: every episode is one step cut off before its outcome was recorded; "
             "give a file with next observations"
         )
-    action, choices = _actions(path, fields["actions"], choices, cut, place)
+    action, n_actions = _actions(path, fields["actions"], n_actions, cut, place)
     log_prob = next((name for name in LOG_PROB if name in fields), None)
     return Episodes(
         observation=_observations(path, fields, cut, place),
@@ -112,7 +112,7 @@ def assemble(
         log_prob=None
         if log_prob is None
         else _steps(path, log_prob, fields[log_prob], cut, place("log_prob", (_count(cut),), np.float32)),
-        choices=choices,
+        n_actions=n_actions,
         notes=(*notes, *assumed, *(() if known else _unknown_finals(cut))),
     )
 
@@ -212,21 +212,21 @@ def _observations(
 
 
 def _actions(
-    path: check.Path, values: Rows, choices: int | None, cut: Cut, place: Place
+    path: check.Path, values: Rows, n_actions: int | None, cut: Cut, place: Place
 ) -> tuple[Float[np.ndarray, "steps act"] | Int[np.ndarray, " steps"], int | None]:
-    """Vectors, or ids where there is one whole number for each step or `choices` says so."""
+    """Vectors, or ids where there is one whole number for each step or `n_actions` says so."""
     size = check.vectors(path, "actions", values.shape)
-    if choices is not None and size != 1:
+    if n_actions is not None and size != 1:
         raise InputError(
-            f"{path}: field 'actions' has {size} numbers in each row, but choices={choices} asks for "
-            "discrete actions, one id for each step; leave out choices"
+            f"{path}: field 'actions' has {size} numbers in each row, but n_actions={n_actions} asks for "
+            "discrete actions, one id for each step; leave out n_actions"
         )
-    if choices is not None or (size == 1 and values.dtype.kind in "iub"):
-        ids, choices = check.action_ids(path, "actions", _column(path, values), choices)
+    if n_actions is not None or (size == 1 and values.dtype.kind in "iub"):
+        ids, n_actions = check.action_ids(path, "actions", _column(path, values), n_actions)
         action = place("action", (_count(cut),), np.int32)
         target, rows = cut.steps(0, len(ids))
         action[target] = ids[rows]
-        return action, choices
+        return action, n_actions
     return _steps(path, "actions", values, cut, place("action", (_count(cut), size), np.float32)), None
 
 

@@ -58,7 +58,7 @@ class WorldEvaluator(Evaluator):
         return WorldSpace(
             world.observation.mean.shape[0],
             world.action.mean.shape[0],
-            world.choices is not None,
+            world.n_actions is not None,
             self.horizon,
         )
 

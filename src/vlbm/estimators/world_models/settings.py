@@ -17,7 +17,7 @@ from jaxtyping import PRNGKeyArray
 from vlbm.data.episodes import Episodes
 from vlbm.data.sampler import MappedSampler, Plan, Sampler, Window
 from vlbm.data.scaler import Scaler
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.base import Estimator, Run, described, plain
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
@@ -90,7 +90,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
     def learn(self, episodes: Episodes, run: Run) -> WorldEvaluator:
         """Train as many worlds as asked for, each from its own seed, and keep those that validate best."""
         check_enough(episodes)
-        training, held_out = Selection.of(episodes).split(self.held_out, seed=run.seed)
+        training, held_out = EpisodeView.of(episodes).split(self.held_out, seed=run.seed)
         settings: Any = self  # a dataclass, as every subclass is
         identity = {"settings": plain(asdict(settings)), "data": episodes.fingerprint(), "seed": run.seed}
 
@@ -135,8 +135,8 @@ class WorldSettings(Estimator[WorldEvaluator]):
 
     def train_world(
         self,
-        training: Selection,
-        held_out: Selection,
+        training: EpisodeView,
+        held_out: EpisodeView,
         *,
         key: PRNGKeyArray,
         checkpoint: Path | None,
@@ -148,7 +148,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
         """One world, the best of its course by open-loop error on the episodes held out."""
         world_key, step_key = jax.random.split(key)
         plan = self.plan(int(training.length.max()))
-        # Mapped data may be larger than memory: they stay on disk, and windows come to the device.
+        # Mapped data may be larger than cache: they stay on disk, and windows come to the device.
         data = MappedSampler(training, plan) if training.mapped else Sampler.of(training)
         return train(
             Loss(self),
@@ -165,9 +165,9 @@ class WorldSettings(Estimator[WorldEvaluator]):
             progress=progress,
         )
 
-    def make_world(self, episodes: Episodes | Selection, *, key: PRNGKeyArray) -> Any:
+    def make_world(self, episodes: Episodes | EpisodeView, *, key: PRNGKeyArray) -> Any:
         """An untrained model, scaled to the data."""
-        log = Selection.of(episodes)
+        log = EpisodeView.of(episodes)
         scales_actions = self.standardise_actions and not log.discrete
         make = eqx.filter_jit(
             lambda key, scalers: self.assemble(
@@ -176,7 +176,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
                 # Where no logged episode was ended by the system, the model ends none either.
                 termination_rate=min(float(log.terminated.sum() / log.steps), 0.5),
                 key=key,
-                choices=log.choices,
+                n_actions=log.n_actions,
                 imagination=self.imagination,
                 **scalers,
             )
@@ -184,7 +184,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
         action = Scaler.fit_blocks(log.actions()) if scales_actions else Scaler.identity(log.action_size)
         return make(key, {"action": action, **self.scaled_to(log)})
 
-    def scaled_to(self, log: Selection) -> dict[str, Scaler]:
+    def scaled_to(self, log: EpisodeView) -> dict[str, Scaler]:
         """The scalers of what the model predicts."""
         return {
             "observation": Scaler.fit_blocks(log.observations()),
@@ -199,7 +199,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
             termination_rate=0.5 if shape["terminates"] else 0.0,
             key=jax.random.key(0),
             action=Scaler.identity(shape["actions"]),
-            choices=shape["choices"],
+            n_actions=shape["n_actions"],
             imagination=self.imagination,
             **self.unscaled(shape["observations"]),
         )
@@ -213,7 +213,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
         return {
             "observations": world.observation.mean.shape[0],
             "actions": world.action.mean.shape[0],
-            "choices": world.choices,
+            "n_actions": world.n_actions,
             "terminates": cls.terminates(world),
         }
 
@@ -249,7 +249,7 @@ def select(trained: list[tuple[Any, History]], keep: int) -> list[tuple[Any, His
     return [validated[index] for index in best]
 
 
-def fit_changes(log: Selection, observation: Scaler) -> Scaler:
+def fit_changes(log: EpisodeView, observation: Scaler) -> Scaler:
     """How standardised observations change from each step to the next."""
     seen, scale = log.collection.observation, np.asarray(observation.scale)
     return Scaler.fit_blocks((seen[steps.before + 1] - seen[steps.before]) / scale for steps in log.blocks())

@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from vlbm.data.sampler import Plan, Window
 from vlbm.data.scaler import Scaler
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.world_models.settings import WorldSettings, check_training, fit_changes
 from vlbm.nn.training import Evaluated
@@ -66,7 +66,7 @@ class TransitionSettings(WorldSettings):
         loss = -sum(terms.values())
         return Evaluated(loss, {"loss": loss, **terms}, model)
 
-    def scaled_to(self, log: Selection) -> dict[str, Scaler]:
+    def scaled_to(self, log: EpisodeView) -> dict[str, Scaler]:
         scalers = super().scaled_to(log)
         return {**scalers, "change": fit_changes(log, scalers["observation"])}
 

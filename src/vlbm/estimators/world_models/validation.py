@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from vlbm.data.sampler import Plan, Window, held_out_windows
 from vlbm.data.scaler import Scaler
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.worlds.base import Imagination, World, predict
 
 STEPS = 10  # longer open loops under logged actions mislead: see docs/method.md
@@ -21,7 +21,7 @@ WINDOWS = 512
 
 
 def open_loop_validation(
-    held_out: Selection, imagination: Imagination, *, from_starts: bool = False
+    held_out: EpisodeView, imagination: Imagination, *, from_starts: bool = False
 ) -> Callable[[World], float]:
     """Scores a world by its open-loop error on the same held-out windows every time; lower is better.
 

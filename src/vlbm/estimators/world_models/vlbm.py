@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vlbm.data.sampler import Plan, Window
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.world_models.settings import WorldSettings, check_training, fit_changes
 from vlbm.nn.layers import LayerKind
@@ -124,7 +124,7 @@ class VLBM(WorldSettings):
             **fields,
         )
 
-    def scaled_to(self, log: Selection) -> dict[str, Any]:
+    def scaled_to(self, log: EpisodeView) -> dict[str, Any]:
         scalers = super().scaled_to(log)
         return {**scalers, "change": fit_changes(log, scalers["observation"]).scale}
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from vlbm.data.episodes import Episodes
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.estimators.base import Evaluator
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.experiments.evidence.courses import time_points
@@ -106,7 +106,7 @@ class Examiner:
             return None
         fitted = evaluator.data.get("episodes"), evaluator.data.get("steps")
         same = fitted == (self.logged.count, self.logged.steps)
-        log = Selection.of(self.logged)
+        log = EpisodeView.of(self.logged)
         held_out = log.split(evaluator.settings.held_out, seed=evaluator.seed)[1] if same else log
         return calibrate(evaluator.worlds, held_out)
 

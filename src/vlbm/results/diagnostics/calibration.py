@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.sampler import Plan, Window, held_out_windows
-from vlbm.data.view import Selection
+from vlbm.data.view import EpisodeView
 from vlbm.worlds.base import World, predict
 
 LEVELS = tuple(np.round(np.arange(0.1, 0.95, 0.1), 1).tolist())
@@ -39,7 +39,7 @@ class Calibration:
 
 def calibrate(
     worlds: Sequence[World],
-    held_out: Episodes | Selection,
+    held_out: Episodes | EpisodeView,
     *,
     steps: int = STEPS,
     windows: int = WINDOWS,
@@ -50,7 +50,7 @@ def calibrate(
     Actions are the logged ones. Everything that a world is unsure of is drawn, also what is left at
     its mean when returns are imagined: the question is whether it knows what it does not know.
     """
-    log = Selection.of(held_out)
+    log = EpisodeView.of(held_out)
     steps = min(steps, int(log.length.max()))
     ahead = tuple(step for step in AHEAD if step <= steps)
     window = held_out_windows(log, Plan(windows, steps, at_start=0.1), seed=seed)

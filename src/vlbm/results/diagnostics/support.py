@@ -111,7 +111,7 @@ def features(
     """What steps are compared by: the observation that the action answered, and the action."""
     observation = episodes.observation[episodes.observation_before[steps]]
     action = episodes.action[steps]
-    vectors = action if episodes.choices is None else np.eye(episodes.choices)[action]
+    vectors = action if episodes.n_actions is None else np.eye(episodes.n_actions)[action]
     return np.concatenate([observation, vectors], axis=1).astype(np.float64)
 
 

@@ -121,7 +121,7 @@ class TabularSystem:
             length=length,
             terminated=self.terminal[visited[np.arange(episodes), length]],
             log_prob=np.log(policy.probability[before, action]),
-            choices=self.actions,
+            n_actions=self.actions,
         )
 
     def state_values(
