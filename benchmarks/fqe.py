@@ -2,9 +2,9 @@
 
 d3rlpy is timed on one policy, with all gradient steps, and the time multiplied; of both the faster of two
 runs counts.
-Three comparisons: `wide`, where vlbm is given d3rlpy's default network (two hidden layers of 256 units); `narrow`,
-the same with 64 units; and `own`, vlbm's default network. vlbm's time is that of a whole evaluation: the
-actions of all policies and the interval are in it.
+Three comparisons: `wide`, where vlbm is given d3rlpy's default network (two hidden layers of 256 units);
+`narrow`, the same with 64 units; and `own`, vlbm's default network. vlbm's time is that of a whole
+evaluation: the actions of all policies and the interval are in it.
 Programs are compiled before, as d3rlpy has warmed up; how long the first evaluation took is told too.
 """
 

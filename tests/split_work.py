@@ -15,20 +15,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from vlbm.estimators.critics.fqe import FQE
 
 from systems import linear_logs
-from vlbm import VLBM, training
+from vlbm import VLBM
 from vlbm.data.readers.packed import save_packed
 from vlbm.data.sampler import Sampler
 from vlbm.data.view import EpisodeView
-from vlbm.estimators.critics import blocks
-from vlbm.estimators.critics.bellman import Shape
-from vlbm.estimators.critics.lots import SEATS, lots_for
+from vlbm.estimators.fqe import FQE
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.presets import PRESETS
 from vlbm.estimators.world_models.settings import Draw, Loss, WorldSettings
-from vlbm.parallel import AXIS, count_shards, over_devices, placed, split, split_along
+from vlbm.nn import training
+from vlbm.parallel import count_shards, over_devices, placed
 from vlbm.policies.base import TracedPolicy
 from vlbm.worlds.rollout import rollout
 from walks import walks
@@ -136,55 +134,14 @@ def imagined(logs) -> dict[str, Any]:
     return found
 
 
-def guests() -> dict[str, object]:
-    """A stretch of 50 steps, from the 7th on, of so many policies that one seat is empty."""
-    lots, others, begin, steps = len(jax.devices()), 3, 7, 50
-    policies = lots * (others + 1)
-    shape = Shape(policies, 1, False, False, lots, 1)
-    answers = jnp.asarray(np.random.default_rng(0).normal(size=(steps, 2, policies, 1)))
-    fresh = (jnp.zeros((1, policies)), jnp.full((1, policies, steps), -1), jnp.zeros((1, policies), int))
-
-    def stretch(carried, answers, bounds, shape):
-        def body(index, carried):
-            value, where, made = carried
-            place = index - begin
-            value = 0.9 * value + answers[place].sum(axis=(0, 2))  # depends on the order of steps
-            return value, where.at[..., place].set(jax.lax.axis_index(AXIS)), made + 1
-
-        return jax.lax.fori_loop(bounds[0], bounds[1], body, carried)
-
-    def own(carried, answers):
-        return blocks.in_blocks(stretch, carried, answers, jnp.array([begin, begin + steps]), shape)
-
-    blocks.CACHE, blocks.FEW = 1, 0
-    found = jax.jit(split(own, lots, in_specs=(SEATS, split_along(2)), out_specs=SEATS))(fresh, answers)
-    names = ("value", "where", "made")
-    out = {name: leaf[0, :-1].tolist() for name, leaf in zip(names, found, strict=True)}
-    return {**out, "answers": answers.sum(axis=(1, 3)).T[:-1].tolist()}
-
-
 def critics(logs) -> dict[str, Any]:
-    """Values, errors and what residuals weigh, of networks with two layers."""
-    policies = pushes(-1.0, 0.0, 1.0)
-    settings = FQE(shared=False, units=(8, 8), steps=60, batch=32)
-    fitted = settings.fit(logs, seed=0).train(policies, discount=0.9)
-    rows = [
-        fitted.estimate(name, interval="asymptotic", resamples=1, confidence=0.95, seed=0)
-        for name in policies
-    ]
-    lots = lots_for(len(policies), fitted.trained.logged)
-    return {"values": [[row.value, row.standard_error] for row in rows], "lots": lots}
-
-
-def visited_critics(logs) -> dict[str, Any]:
-    blocks.CACHE, blocks.FEW = 1, 0
-    return critics(logs)
+    """Values and errors of policies, some of whose critics are on every device."""
+    settings = FQE(units=(8, 8), rounds=1, steps=60, batch=32)
+    rows = settings.fit(logs, seed=0).evaluate(pushes(-1.0, 0.0, 1.0), discount=0.9)
+    return {"values": [[row.value, row.standard_error] for row in rows]}
 
 
 def main(work: str) -> None:
-    if work == "guests":
-        print(json.dumps(guests()))
-        return
     logs, found = walks(40, 12), []
     for count in (1, len(DEVICES)):
         use(count)

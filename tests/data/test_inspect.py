@@ -158,4 +158,4 @@ def test_rendering_shows_facts_and_every_sentence(sound):
 
 def test_rendering_shows_how_often_actions_were_taken(sound):
     text = printed(inspect(replace(sound, action=np.repeat([0, 1], [400, 39]), n_actions=2)))
-    assert "2 n_actions (0: 91%, 1: 9%)" in text
+    assert "2 choices (0: 91%, 1: 9%)" in text

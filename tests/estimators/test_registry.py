@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vlbm.errors import InputError
-from vlbm.estimators.critics.fqe import FQE
+from vlbm.estimators.fqe import FQE
 from vlbm.estimators.registry import METHODS, make_estimator, parse_settings
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.presets import PRESETS

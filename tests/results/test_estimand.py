@@ -27,10 +27,9 @@ VECTORS: Any = SimpleNamespace(discrete=False, longest=15)
 IDS: Any = SimpleNamespace(discrete=True, longest=15)
 # As little training as there can be: only what is answered counts here, not how well.
 HASTY = {
-    "fqe": ("trunk_units=8", "trunk_steps=5", "units=8", "steps=5"),
+    "fqe": ("units=8", "rounds=1", "steps=5"),
     "dr": (
-        "critic.trunk_units=8",
-        "critic.trunk_steps=5",
+        "critic.rounds=1",
         "critic.units=8",
         "critic.steps=5",
         "clone_steps=5",
@@ -122,7 +121,7 @@ def test_without_a_horizon_nothing_is_earned_after_the_longest_logged_episode():
     logs = linear_logs()
     logs = replace(logs, reward=np.ones_like(logs.reward), terminated=np.zeros(logs.count, bool))
     policy = FunctionPolicy(lambda seen: np.zeros((len(seen), 2), np.float32))
-    settings = ("trunk_units=8", "trunk_steps=20", "units=8", "steps=200", "learning_rate=0.01")
+    settings = ("units=8", "rounds=2", "steps=200", "learning_rate=0.01", "layer_norm=false")
     evaluator = make_estimator("fqe", settings=settings).fit(logs)
     (limited,) = evaluator.evaluate(policy, discount=0.9)
     (endless,) = evaluator.evaluate(policy, discount=0.9, horizon=math.inf)
