@@ -135,10 +135,10 @@ def test_settings_of_a_critic_are_reached_by_a_dot():
     [
         ("critic.stps=3", "unknown setting 'critic.stps'; did you mean 'critic.steps'?"),
         ("critik.steps=3", "unknown setting 'critik.steps'; did you mean 'critic'?"),
-        ("critic.zzz=3", "unknown setting 'critic.zzz'; there are shared, "),
+        ("critic.zzz=3", "unknown setting 'critic.zzz'; there are units, "),
         ("critic.steps=2.5", "setting critic.steps=2.5: expected a whole number"),
         ("critic.steps", "setting 'critic.steps': expected key=value"),
-        ("critic=fqe", "setting critic=fqe: it has settings of its own, such as critic.shared=..."),
+        ("critic=fqe", "setting critic=fqe: it has settings of its own, such as critic.units=..."),
         ("folds.steps=3", "unknown setting 'folds.steps'"),
         ("critic.steps=0", "setting steps=0: must be at least 1"),
     ],
