@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from accuracy import WORLDS
 from study_tables import accuracy_table, changes_table, imagination_table
 from tabulating import ROOT, grouped, markdown, read, replace_block, scores
 from vlbm.results.metrics import absolute_error
@@ -16,54 +17,20 @@ from vlbm.suites.gym import ENVIRONMENTS, read_facts, truth
 
 def main() -> None:
     study, accuracy = ROOT / "docs" / "study.md", read("accuracy.jsonl")
-    replace_block(study, "accuracy", accuracy_table(accuracy, ("before", "after")))
+    worlds = [row for row in accuracy if row["method"] in WORLDS]
+    replace_block(study, "accuracy", accuracy_table(worlds, ("before", "after")))
     replace_block(study, "changes", changes_table(read("changes.jsonl")))
     replace_block(ROOT / "README.md", "accuracy", accuracy_table(accuracy, ("after",)))
     replace_block(study, "imagination", imagination_table(read("imagination.jsonl")))
-    replace_block(ROOT / "docs" / "critics.md", "critics", critics_table(read("critics.jsonl")))
+    fqe = [row for row in accuracy if row["method"] == "fqe"]
+    labels = ("before", "without layer norm", "after")
+    replace_block(ROOT / "docs" / "fqe.md", "fqe", accuracy_table(fqe, labels))
     replace_block(ROOT / "docs" / "ratios.md", "ratios", ratios_table(read("ratios.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "methods", methods_table(read("methods.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
     measured = json.loads((ROOT / "docs" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
     replace_block(ROOT / "docs" / "performance.md", "benchmarks", benchmarks_table(measured))
-
-
-def critics_table(rows: list[dict[str, Any]]) -> str:
-    """Ways to make critics: errors on the returns of logging policies, in the data and taken out of them."""
-    names = {
-        "shared norm quad": "shared features, normalised, quadratic part (default)",
-        "shared nonorm quad": "shared features, not normalised, quadratic part",
-        "shared nonorm": "shared features, not normalised, no quadratic part",
-        "separate": "separate networks, normalised",
-    }
-    return markdown(
-        [
-            "task",
-            "networks",
-            "policies",
-            "steps",
-            "MAE in",
-            "MAE taken out",
-            "rank",
-            "residual",
-            "late change",
-        ],
-        [
-            [
-                f"{row['env']}-medium-replay",
-                names[row["label"]],
-                len(row["vals"]),
-                row["steps"],
-                f"{row['mae_in']:.0f}",
-                f"{row['mae_held']:.0f}",
-                f"{row['rank']:.2f}",
-                f"{row['res']:.1f}",
-                f"{row['late']:.0f}",
-            ]
-            for row in sorted(rows, key=lambda row: (row["env"], list(names).index(row["label"])))
-        ],
-    )
 
 
 def methods_table(rows: list[dict[str, Any]]) -> str:
