@@ -50,9 +50,9 @@ class FQE(Estimator["FQEEvaluator"]):
     """
 
     units: tuple[int, ...] = (128, 128)
-    layer_norm: bool = True  # keeps values of actions far from the log near those of the log
+    layer_norm: bool = False
     twin: bool = False  # believe the smaller of two networks
-    rounds: int = 5  # at most
+    rounds: int = 4  # at most
     steps: int = 10_000  # of a round
     batch: int = 256
     learning_rate: float = 1e-3
@@ -76,12 +76,11 @@ class FQE(Estimator["FQEEvaluator"]):
     def method(self) -> str:
         return "fqe"
 
-    @property
-    def schedule(self) -> Schedule:
-        """Of one round."""
+    def schedule(self, number: int) -> Schedule:
+        """Of one round; each begins with half the rate of the one before, or values would never stand still."""
         return Schedule(
             steps=self.steps,
-            learning_rate=self.learning_rate,
+            learning_rate=self.learning_rate * 0.5**number,
             warm_up=min(100, self.steps // 10),
             decay_rate=self.decay_rate,
             clip=None,  # of all policies together: they would depend on their company
@@ -216,7 +215,7 @@ def train_until_settled(
             BellmanLoss(settings.target_rate),
             critics[moving],
             data.of_policies(moving),
-            schedule=settings.schedule,
+            schedule=settings.schedule(number),
             validate=None,
             key=jax.random.fold_in(key, number),
             draw=Draw(settings.batch),
