@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from vlbm.estimators.importance import PDIS as PDIS
     from vlbm.estimators.importance import WIS as WIS
     from vlbm.estimators.importance import WPDIS as WPDIS
-    from vlbm.estimators.ratios.dice import DICE as DICE
-    from vlbm.estimators.ratios.dice import DualDICE as DualDICE
-    from vlbm.estimators.ratios.dice import GenDICE as GenDICE
-    from vlbm.estimators.ratios.vpm import VPM as VPM
+    from vlbm.estimators.dice import DICE as DICE
+    from vlbm.estimators.dice import DualDICE as DualDICE
+    from vlbm.estimators.dice import GenDICE as GenDICE
+    from vlbm.estimators.vpm import VPM as VPM
     from vlbm.estimators.registry import load_model as load_model
     from vlbm.estimators.registry import make_estimator as make_estimator
     from vlbm.estimators.registry import parse_settings as parse_settings
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 _HOME = {
     "AutoRegressive": "vlbm.estimators.worlds.ar",
     "BehaviourCloning": "vlbm.estimators.behaviour_cloning",
-    "DICE": "vlbm.estimators.ratios.dice",
+    "DICE": "vlbm.estimators.dice",
     "DoublyRobust": "vlbm.estimators.critics.doubly_robust",
-    "DualDICE": "vlbm.estimators.ratios.dice",
+    "DualDICE": "vlbm.estimators.dice",
     "FeedForward": "vlbm.estimators.worlds.ff",
     "FQE": "vlbm.estimators.critics.fqe",
-    "GenDICE": "vlbm.estimators.ratios.dice",
+    "GenDICE": "vlbm.estimators.dice",
     "IS": "vlbm.estimators.importance",
     "PDIS": "vlbm.estimators.importance",
-    "VPM": "vlbm.estimators.ratios.vpm",
+    "VPM": "vlbm.estimators.vpm",
     "WeightedDoublyRobust": "vlbm.estimators.critics.doubly_robust",
     "WIS": "vlbm.estimators.importance",
     "WPDIS": "vlbm.estimators.importance",

@@ -1,0 +1,104 @@
+"""The variational power method: visits of a policy as the distribution that its own steps leave unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vlbm.errors import InputError
+from vlbm.estimators.density_ratio import DensityRatio, Network, follow, make_networks
+from vlbm.estimators.transitions import Batch, Problem, Transitions
+from vlbm.training import Evaluated
+
+
+@dataclass(frozen=True)
+class VPM(DensityRatio):
+    """The variational power method (Wen et al., 2020).
+
+    A policy that begins anew wherever an episode ends, and with probability 1 - discount after any other
+    step, leaves its discounted visits unchanged: they are the stationary distribution of that chain, and
+    repeating a step of it from any other leads there. A step turns the ratio of visits to logged steps into
+    the next, which is fitted to logged steps by least squares,
+
+        mean of ratio^2 / 2 on logged steps - mean of ratio where the steps weighted so far lead,
+
+    and no density has to be known. The steps are weighted by a running average of the ratio, so that power
+    steps are small and noise averages out. The value is what is earned over what ends. The paper fits a step
+    by a game between two networks; the squared form needs one.
+    """
+
+    @property
+    def method(self) -> str:
+        return "vpm"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.self_normalised:
+            raise InputError("setting self_normalised=false: vpm knows ratios up to a factor; leave it out")
+
+    @property
+    def loss(self) -> PowerLoss:
+        return PowerLoss(self.averaging)
+
+    def make_model(self, problem: Problem, data: Transitions, key: PRNGKeyArray) -> Ratios:
+        networks = make_networks(
+            data, self, discrete=problem.episodes.discrete, positive=True, start=1.0, key=key
+        )
+        return Ratios(networks, networks)
+
+    def mean_ratio(self, problem: Problem, ratio: Float[np.ndarray, "policies steps"]) -> np.ndarray:
+        """The plain mean: visits and logged steps are both distributions."""
+        return ratio.mean(axis=1)
+
+
+class Ratios(eqx.Module):
+    """Networks stacked by policy, and the running average that power steps start from."""
+
+    online: Network
+    average: Network
+
+
+def power_loss(
+    ratio: Array, led: Array, begun: Array, before: Array, continuation: Array
+) -> Float[Array, ""]:
+    """Smallest where the ratio of logged steps is one power step from the one before.
+
+    `led` and `begun` are the ratio where logged steps lead and where episodes begin.
+    """
+    weight = before / jnp.maximum(before.mean(), 1e-6)
+    went_on = (weight * continuation * led).mean()
+    began_anew = (weight * (1 - continuation)).mean() * begun.mean()
+    return (ratio**2).mean() / 2 - went_on - began_anew
+
+
+@dataclass(frozen=True)
+class PowerLoss:
+    """The least squares of one power step, for every policy on a batch."""
+
+    averaging: float
+
+    def __call__(self, ratios: Ratios, batch: Batch, key: PRNGKeyArray) -> Evaluated:
+        average = jax.lax.stop_gradient(ratios.average)
+
+        def of_policy(online: Network, average: Network, next_a: Array, initial_a: Array) -> Array:
+            tau = jax.vmap(online)
+            return power_loss(
+                ratio=tau(batch.s, batch.a),
+                led=tau(batch.next_s, next_a),
+                begun=tau(batch.initial_s, initial_a),
+                before=jax.vmap(average)(batch.s, batch.a),
+                continuation=batch.continuation,
+            )
+
+        networks = (eqx.if_array(0), eqx.if_array(0))
+        losses = eqx.filter_vmap(of_policy, in_axes=(*networks, 1, 1))(
+            ratios.online, average, batch.next_a, batch.initial_a
+        )
+        # A sum: every policy has its own gradient, whatever the others do.
+        moved = Ratios(ratios.online, follow(average, ratios.online, self.averaging))
+        return Evaluated(losses.sum(), {"loss": losses.mean()}, moved)
