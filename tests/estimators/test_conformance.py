@@ -51,7 +51,7 @@ class Case:
 
 
 FQE_SMALL = FQE(trunk_units=(32,), trunk_steps=200, units=(32,), steps=1000, learning_rate=3e-3)
-RATIOS_SMALL = ("units=64", "steps=100", "resamples=500")
+RATIOS_SMALL = ("units=64", "rounds=1", "steps=100", "resamples=500")
 SAMPLED = {"actions": "sample"}
 # Linear equations for last layers multiply the rounding of single precision.
 SOLVED = 2e-3
@@ -137,7 +137,10 @@ CASES = {
             options=SAMPLED,
             elsewhere={
                 "cliff": {"episodes": 3000},  # many cells are hardly ever seen
-                "sepsis": {"estimator": make_estimator(name, settings=RATIOS_SEPSIS), "episodes": 3000},
+                "sepsis": {
+                    "estimator": make_estimator(name, settings=RATIOS_SEPSIS),
+                    "episodes": 3000,
+                },
             },
         )
         for name in ("dice", "dualdice", "gendice", "vpm")

@@ -9,11 +9,11 @@ import pytest
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.vpm import VPM, power_loss
+from vlbm.estimators.vpm import VPM, power_loss, take_power_steps
 from vlbm.policies import FunctionPolicy
 
 LENGTH = 6
-SMALL = VPM(units=(16,), rounds=2, steps=500, batch=64, learning_rate=1e-2, resamples=200)
+SMALL = VPM(units=(16,), rounds=1, steps=40, batch=64, resamples=200)
 
 
 def two_states(*, episodes: int = 200, terminated: bool = False) -> Episodes:
@@ -30,28 +30,41 @@ def two_states(*, episodes: int = 200, terminated: bool = False) -> Episodes:
     )
 
 
-def test_power_steps_end_in_the_stationary_ratio():
-    # States are left in these shares of 1000 logged steps, each for a state by the policy's own chances.
-    random = np.random.default_rng(1)
-    step, discount = random.dirichlet(np.ones(4), size=4), 0.9
-    leaves = np.repeat(np.arange(4), [400, 300, 200, 100])
-    begins = np.array([0.5, 0.5, 0.0, 0.0])
-    logged = np.bincount(leaves) / len(leaves)
+class Exact:
+    """Four states that 1000 logged steps leave in these shares, each for a state by the policy's chances."""
+
+    def __init__(self) -> None:
+        self.discount, self.begins = 0.9, np.array([0.5, 0.5, 0.0, 0.0])
+        self.step = np.random.default_rng(1).dirichlet(np.ones(4), size=4)
+        self.leaves = np.repeat(np.arange(4), [400, 300, 200, 100])
+        self.logged = np.bincount(self.leaves) / len(self.leaves)
+        self.continuation = jnp.full(len(self.leaves), self.discount)
+        visits = np.linalg.solve(np.eye(4) - self.discount * self.step.T, self.begins)
+        self.ratio = (1 - self.discount) * visits / self.logged
+
+
+def test_the_loss_of_power_steps_leads_to_the_stationary_ratio():
+    exact = Exact()
 
     def loss(ratio: jax.Array, before: jax.Array) -> jax.Array:
-        led = jnp.asarray(step)[leaves] @ ratio
-        continuation = jnp.full(len(leaves), discount)
-        return power_loss(ratio[leaves], led, jnp.asarray(begins) @ ratio, before[leaves], continuation)
+        led, begun = jnp.asarray(exact.step)[exact.leaves] @ ratio, jnp.asarray(exact.begins) @ ratio
+        return power_loss(ratio[exact.leaves], led, begun, before[exact.leaves], exact.continuation)
 
-    ratio = jnp.ones(4)
+    ratio, slope = jnp.ones(4), jax.jit(jax.grad(loss))
     for _ in range(200):
         # The loss is a parabola in every entry, with the logged share as its curvature: one step solves it.
-        ratio = ratio - jax.grad(loss)(ratio, ratio) / jnp.asarray(logged)
-    visits = (1 - discount) * np.linalg.solve(np.eye(4) - discount * step.T, begins)
-    np.testing.assert_allclose(ratio, visits / logged, rtol=1e-4)
+        ratio = ratio - slope(ratio, ratio) / jnp.asarray(exact.logged)
+    np.testing.assert_allclose(ratio, exact.ratio, rtol=1e-4)
 
 
-@pytest.mark.slow
+def test_with_a_feature_for_every_state_power_steps_end_in_the_stationary_ratio():
+    exact = Exact()
+    phi, next_phi = np.eye(4)[exact.leaves], exact.step[exact.leaves]
+    given = (jnp.asarray(part, jnp.float32) for part in (phi, next_phi, exact.begins))
+    theta = np.asarray(take_power_steps(*given, exact.continuation))
+    np.testing.assert_allclose(theta / (exact.logged @ theta), exact.ratio, rtol=2e-3)
+
+
 def test_action_vectors_and_ends_are_weighed_exactly():
     policies = {
         name: FunctionPolicy(lambda observation, sign=sign: np.full((len(observation), 1), 0.5 * sign))

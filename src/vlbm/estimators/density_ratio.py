@@ -1,4 +1,4 @@
-"""What DICE and VPM share: networks, rounds of training, and what density ratios make policies worth."""
+"""What DICE and VPM share: rounds of training, and what density ratios make policies worth."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
 from vlbm.episodes import Episodes
 from vlbm.errors import InputError
@@ -20,15 +19,14 @@ from vlbm.estimate import Estimate
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
 from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.least_squares import influence_weights
-from vlbm.estimators.transitions import Draw, Problem, Transitions, split_rows
-from vlbm.nn.layers import MLP, LayerKind
+from vlbm.estimators.ratio_networks import Network
+from vlbm.estimators.transitions import Draw, Problem, Transitions
 from vlbm.parallel import Place, side_by_side
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
 from vlbm.schedule import Schedule
 from vlbm.training import Evaluated, train
 
-LARGEST = 1000  # unknowns of linear equations where every discrete action has its own
 SETTLED = 0.03  # of the value, or of the spread of values: a round that moves it by less has changed nothing
 FEW = 0.02  # effective share of the steps that is warned of
 SOUND_MEAN = (0.8, 1.25)  # of ratios
@@ -42,9 +40,9 @@ class DensityRatio(Estimator["DensityRatioEvaluator"]):
     units: tuple[int, ...] = (64, 64)
     layer_norm: bool = True
     rounds: int = 2
-    steps: int = 1500  # of a round
+    steps: int = 500  # of a round
     batch: int = 256
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-4
     decay_rate: float = 0.02  # what remains of the learning rate at the end of a round
     averaging: float = 0.005  # how fast the running average of the networks follows, per step
     draws: int = 4  # actions drawn at every logged observation, where policies act at random
@@ -80,11 +78,11 @@ class DensityRatio(Estimator["DensityRatioEvaluator"]):
 
     @abstractmethod
     def make_model(self, problem: Problem, data: Transitions, key: PRNGKeyArray) -> Any:
-        """Untrained networks of all policies; its attribute `average` is the ratio to believe."""
+        """Untrained networks of all policies; its attribute `average` has the features of the ratio."""
 
-    def weigh(self, model: Any, data: Transitions) -> Float[np.ndarray, "policies steps"]:
-        """The ratios of logged steps."""
-        return evaluate_ratio(model.average, data)
+    @abstractmethod
+    def weigh(self, model: Any, data: Transitions, policy: int) -> Float[np.ndarray, " steps"]:
+        """The ratios of one policy at logged steps, with last layers where its features would have them."""
 
     def mean_ratio(self, problem: Problem, ratio: Float[np.ndarray, "policies steps"]) -> np.ndarray:
         """How much ends of what begins; 1 for sound ratios."""
@@ -99,73 +97,6 @@ class DensityRatio(Estimator["DensityRatioEvaluator"]):
             data=described(episodes),
             notes=tuple(episodes.notes),
         )
-
-
-class Network(eqx.Module):
-    """f(s, a), through softplus if it is positive; discrete actions have an output each, weighted by a."""
-
-    mlp: MLP
-    discrete: bool = eqx.field(static=True)
-    positive: bool = eqx.field(static=True)
-
-    def __call__(self, s: Float[Array, " inputs"], a: Float[Array, " act"]) -> Float[Array, ""]:
-        output = self.mlp(s if self.discrete else jnp.concatenate([s, a]))[0]
-        output = soften(output) if self.positive else output
-        return output @ a if self.discrete else output[0]
-
-    def features(self, s: Float[Array, " inputs"], a: Float[Array, " act"]) -> Float[Array, " features"]:
-        """The last hidden layer and a one; each discrete action has its own."""
-        x = s if self.discrete else jnp.concatenate([s, a])
-        for layer in self.mlp.layers:
-            x, _ = layer(x)
-        x = jnp.append(x, 1.0)
-        if not self.discrete:
-            return x
-        return jnp.outer(a, x).ravel() if len(a) * len(x) <= LARGEST else jnp.concatenate([x, a])
-
-
-def soften(x: Array) -> Array:
-    """Softplus, spelt out: jax.nn's cannot be traced by two threads at once."""
-    return jnp.maximum(x, 0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
-
-
-def make_networks(
-    data: Transitions,
-    settings: DensityRatio,
-    *,
-    discrete: bool,
-    positive: bool = False,
-    start: float,
-    key: PRNGKeyArray,
-) -> Network:
-    """The same network for every policy, so that none depends on its company; all start at one number."""
-    inputs, actions = data.observation.shape[1], data.action.shape[1]
-    sizes = (inputs, *settings.units, actions) if discrete else (inputs + actions, *settings.units, 1)
-    mlp = MLP(sizes, LayerKind("relu", "layer" if settings.layer_norm else "none"), key=key)
-    bias = jnp.full(sizes[-1], np.log(np.expm1(start)) if positive else start)
-    mlp = eqx.tree_at(lambda mlp: (mlp.last.weight, mlp.last.bias), mlp, (0 * mlp.last.weight, bias))
-    network = Network(mlp, discrete, positive)
-    return jax.tree.map(lambda leaf: jnp.repeat(leaf[None], data.policies, axis=0), network)
-
-
-def follow(average: Any, networks: Any, rate: float) -> Any:
-    """The running average of networks."""
-    return jax.tree.map(lambda old, new: old + rate * (new - old), average, networks)
-
-
-def evaluate_ratio(networks: Network, data: Transitions) -> Float[np.ndarray, "policies steps"]:
-    """Ratios of logged actions."""
-    parts = [
-        np.asarray(_logged(networks, data, part), np.float64)[:, :count]
-        for part, count in split_rows(np.arange(data.steps))
-    ]
-    return np.concatenate(parts, axis=1)
-
-
-@eqx.filter_jit
-def _logged(networks: Network, data: Transitions, steps: Array) -> Float[Array, "policies steps"]:
-    s, a = data.observation[data.before[steps]], data.action[steps]
-    return eqx.filter_vmap(lambda network: jax.vmap(network)(s, a))(networks)
 
 
 class Trained(NamedTuple):
@@ -202,7 +133,8 @@ def train_rounds(
             place=place,
             progress=progress.titled(f"training density ratios, round {number + 1}"),
         )
-        ratio, interrupted = settings.weigh(model, data), history.interrupted
+        ratio = np.stack([settings.weigh(model, data, policy) for policy in range(data.policies)])
+        interrupted = history.interrupted
         values.append([sum_episodes(problem, settings, one).value for one in ratio])
         if interrupted:
             break

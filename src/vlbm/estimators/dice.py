@@ -12,7 +12,16 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vlbm.errors import InputError
-from vlbm.estimators.density_ratio import DensityRatio, Network, follow, make_networks
+from vlbm.estimators.density_ratio import DensityRatio
+from vlbm.estimators.ratio_networks import (
+    Network,
+    apply_last_layer,
+    begin_features,
+    follow,
+    logged_features,
+    make_networks,
+    policy_features,
+)
 from vlbm.estimators.transitions import Batch, Problem, Transitions, split_rows
 from vlbm.training import Evaluated
 
@@ -47,8 +56,6 @@ class DICE(DensityRatio):
     vectors, no exact ratio exists, and what networks make of it is a guess that `effective_share` tells of.
     """
 
-    steps: int = 500
-    learning_rate: float = 1e-4
     primal_regulariser: float = 0.0
     dual_regulariser: float = 1.0
     reward: bool = True  # whether the players see rewards; without, the same ratios are sought
@@ -83,17 +90,23 @@ class DICE(DensityRatio):
 
     def make_model(self, problem: Problem, data: Transitions, key: PRNGKeyArray) -> Players:
         discrete, (value_key, ratio_key) = problem.episodes.discrete, jax.random.split(key)
-        value = make_networks(data, self, discrete=discrete, start=0.0, key=value_key)
-        ratio = make_networks(data, self, discrete=discrete, positive=self.positive, start=1.0, key=ratio_key)
+        value = make_networks(
+            data, self.units, layer_norm=self.layer_norm, discrete=discrete, start=0.0, key=value_key
+        )
+        ratio = make_networks(
+            data,
+            self.units,
+            layer_norm=self.layer_norm,
+            discrete=discrete,
+            positive=self.positive,
+            start=1.0,
+            key=ratio_key,
+        )
         return Players(value, ratio, jnp.zeros(data.policies), ratio, Scale.of(problem, self))
 
-    def weigh(self, model: Players, data: Transitions) -> Float[np.ndarray, "policies steps"]:
-        """The ratios of logged steps, with last layers at the saddle point."""
-        found = []
-        for policy in range(data.policies):
-            value, ratio = jax.tree.map(lambda leaf, at=policy: leaf[at], (model.value, model.average))
-            found.append(solve_ratio(value, ratio, model.scale, data, policy, self))
-        return np.stack(found)
+    def weigh(self, model: Players, data: Transitions, policy: int) -> Float[np.ndarray, " steps"]:
+        value, ratio = jax.tree.map(lambda leaf: leaf[policy], (model.value, model.average))
+        return solve_ratio(value, ratio, model.scale, data, policy, self)
 
 
 @dataclass(frozen=True)
@@ -269,30 +282,22 @@ def solve_ratio(
     A positive ratio is max(phi . theta, 0). Where it is 0 it has no slope: these steps are left out and the
     rest is solved again, a few times, each going half of the way.
     """
-    policy, steps = jnp.int32(number), np.arange(data.steps)  # one compiled program serves all policies
-    begun = [
-        np.asarray(_at_policy(value, data, policy, part), np.float64)[:count]
-        for part, count in split_rows(np.asarray(data.initial))
-    ]
-    begun_mean = np.append(float(scale.end_rate) * np.concatenate(begun).mean(axis=0), 1.0)
+    policy = jnp.int32(number)  # an argument of compiled programs, which serve all policies
+    begun = np.append(float(scale.end_rate) * begin_features(value, data, policy), 1.0)
     theta, found = None, np.ones(data.steps)
     for _ in range(PASSES if settings.positive else 1):
         sums: list[Any] = [0.0] * 4
-        for part, count in split_rows(steps):
+        for part, count in split_rows(np.arange(data.steps)):
             counted = jnp.arange(len(part)) < count
             used = counted & jnp.asarray(found[part] > 0) if settings.positive else counted
             products = _sum_products(value, ratio, scale, data, policy, part, counted, used)
             # In double precision: what a slow change weighs is the inverse of a small difference.
             sums = [old + np.asarray(new, np.float64) for old, new in zip(sums, products, strict=True)]
         ratio_square, value_square, flow, earned = (total / data.steps for total in sums)
-        moments = Moments(ratio_square, value_square, flow, earned, begun_mean)
+        moments = Moments(ratio_square, value_square, flow, earned, begun)
         solved = moments.solve_saddle_point(settings.lagrangian)
         theta = solved if theta is None else (theta + solved) / 2
-        parts = [
-            np.asarray(_apply(ratio, data, part, jnp.asarray(theta, jnp.float32)), np.float64)[:count]
-            for part, count in split_rows(steps)
-        ]
-        found = np.concatenate(parts)
+        found = apply_last_layer(ratio, data, theta)
         if (found > 0).all():
             break
     return np.maximum(found, 0.0) if settings.positive else found
@@ -309,23 +314,10 @@ def _sum_products(
     counted: Array,
     used: Array,
 ) -> tuple[Array, ...]:
-    row = data.before[step]
-    s, a, continuation = data.observation[row], data.action[step], data.continuation[step][:, None]
-    phi = jax.vmap(ratio.features)(s, a) * used[:, None]
-    psi = jax.vmap(value.features)(s, a) * counted[:, None]
-    lost = psi - continuation * _at_policy(value, data, policy, row + 1)
+    continuation = data.continuation[step][:, None]
+    phi = logged_features(ratio, data, step) * used[:, None]
+    psi = logged_features(value, data, step) * counted[:, None]
+    lost = psi - continuation * policy_features(value, data, policy, data.before[step] + 1)
     lost = jnp.concatenate([lost, (1 - continuation) / scale.end_rate], axis=1)
     psi = jnp.pad(psi, ((0, 0), (0, 1)))
     return phi.T @ phi, psi.T @ psi, phi.T @ lost, phi.T @ data.reward[step] / scale.reward
-
-
-@eqx.filter_jit
-def _at_policy(network: Network, data: Transitions, policy: Array, row: Array) -> Array:
-    """Features of what a policy does at some rows, averaged over its draws."""
-    drawn = data.policy_action[:, row, policy]
-    return jax.vmap(lambda a: jax.vmap(network.features)(data.observation[row], a))(drawn).mean(axis=0)
-
-
-@eqx.filter_jit
-def _apply(network: Network, data: Transitions, step: Array, theta: Array) -> Array:
-    return jax.vmap(network.features)(data.observation[data.before[step]], data.action[step]) @ theta

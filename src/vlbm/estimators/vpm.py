@@ -11,9 +11,22 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vlbm.errors import InputError
-from vlbm.estimators.density_ratio import DensityRatio, Network, follow, make_networks
+from vlbm.estimators.density_ratio import DensityRatio
+from vlbm.estimators.ratio_networks import (
+    Network,
+    apply_last_layer,
+    begin_features,
+    follow,
+    logged_features,
+    make_networks,
+    policy_features,
+)
 from vlbm.estimators.transitions import Batch, Problem, Transitions
 from vlbm.training import Evaluated
+
+POWER_STEPS = 500
+RIDGE = 1e-4  # of the mean square of the features
+LARGEST = 30_000_000  # features of logged steps: where they would be more, fewer steps are seen
 
 
 @dataclass(frozen=True)
@@ -47,9 +60,29 @@ class VPM(DensityRatio):
 
     def make_model(self, problem: Problem, data: Transitions, key: PRNGKeyArray) -> Ratios:
         networks = make_networks(
-            data, self, discrete=problem.episodes.discrete, positive=True, start=1.0, key=key
+            data,
+            self.units,
+            layer_norm=self.layer_norm,
+            discrete=problem.episodes.discrete,
+            positive=True,
+            start=1.0,
+            key=key,
         )
         return Ratios(networks, networks)
+
+    def weigh(self, model: Ratios, data: Transitions, policy: int) -> Float[np.ndarray, " steps"]:
+        network: Network = jax.tree.map(lambda leaf: leaf[policy], model.average)
+        number = jnp.int32(policy)
+        size = len(jax.eval_shape(network.features, data.observation[0], data.action[0]))
+        some = np.arange(data.steps)[:: -(-data.steps * size // LARGEST)]
+        theta = take_power_steps(
+            logged_features(network, data, jnp.asarray(some)),
+            policy_features(network, data, number, data.before[some] + 1),
+            jnp.asarray(begin_features(network, data, number), jnp.float32),
+            data.continuation[some],
+        )
+        ratio = np.maximum(apply_last_layer(network, data, np.asarray(theta)), 0.0)
+        return ratio / max(float(ratio[some].mean()), 1e-12)
 
     def mean_ratio(self, problem: Problem, ratio: Float[np.ndarray, "policies steps"]) -> np.ndarray:
         """The plain mean: visits and logged steps are both distributions."""
@@ -74,6 +107,31 @@ def power_loss(
     went_on = (weight * continuation * led).mean()
     began_anew = (weight * (1 - continuation)).mean() * begun.mean()
     return (ratio**2).mean() / 2 - went_on - began_anew
+
+
+@eqx.filter_jit
+def take_power_steps(
+    phi: Float[Array, "steps features"],
+    next_phi: Float[Array, "steps features"],
+    begin_phi: Float[Array, " features"],
+    continuation: Float[Array, " steps"],
+) -> Float[Array, " features"]:
+    """The last layer after many power steps, each half of the way: theta of the ratio max(phi . theta, 0).
+
+    With fixed features the loss of a power step is least squares, and is solved.
+    """
+    steps, features = phi.shape
+    square = phi.T @ phi / steps
+    factor = jax.scipy.linalg.cho_factor(square + RIDGE * jnp.trace(square) / features * jnp.eye(features))
+
+    def step(_: Array, theta: Array) -> Array:
+        ratio = jnp.maximum(phi @ theta, 0)
+        ratio = ratio / jnp.maximum(ratio.mean(), 1e-6)
+        led = (continuation * ratio) @ next_phi / steps + ((1 - continuation) * ratio).mean() * begin_phi
+        return (theta + jax.scipy.linalg.cho_solve(factor, led)) / 2
+
+    # The least squares of 1: all ratios begin there.
+    return jax.lax.fori_loop(0, POWER_STEPS, step, jax.scipy.linalg.cho_solve(factor, phi.mean(axis=0)))
 
 
 @dataclass(frozen=True)
