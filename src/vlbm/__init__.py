@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from vlbm.estimators.critics.doubly_robust import DoublyRobust as DoublyRobust
     from vlbm.estimators.critics.doubly_robust import WeightedDoublyRobust as WeightedDoublyRobust
     from vlbm.estimators.critics.fqe import FQE as FQE
+    from vlbm.estimators.dice import DICE as DICE
+    from vlbm.estimators.dice import DualDICE as DualDICE
+    from vlbm.estimators.dice import GenDICE as GenDICE
     from vlbm.estimators.importance import IS as IS
     from vlbm.estimators.importance import PDIS as PDIS
     from vlbm.estimators.importance import WIS as WIS
     from vlbm.estimators.importance import WPDIS as WPDIS
-    from vlbm.estimators.dice import DICE as DICE
-    from vlbm.estimators.dice import DualDICE as DualDICE
-    from vlbm.estimators.dice import GenDICE as GenDICE
-    from vlbm.estimators.vpm import VPM as VPM
     from vlbm.estimators.registry import load_model as load_model
     from vlbm.estimators.registry import make_estimator as make_estimator
     from vlbm.estimators.registry import parse_settings as parse_settings
+    from vlbm.estimators.vpm import VPM as VPM
     from vlbm.estimators.worlds.ar import AutoRegressive as AutoRegressive
     from vlbm.estimators.worlds.ff import FeedForward as FeedForward
     from vlbm.estimators.worlds.vlbm import VLBM as VLBM
