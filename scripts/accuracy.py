@@ -5,9 +5,9 @@
 In a kin task the targets are snapshots of the training run that logged, so that most of what they do was
 seen: the suite's medium-expert logs of Hopper and Walker2d with the other snapshots of their run; for
 HalfCheetah two of the suite's targets log 100,000 steps each and the others are judged (its loggers run on
-nose or back, nobody else does), and as `halfcheetah-log-kin` the medium-expert log with its own run. True returns of snapshots are simulated once, by mean actions, and kept in
-the user's cache. Rows that are there already are skipped, so a run that was stopped goes on; `make tables`
-writes them into the documents.
+nose or back, nobody else does), and as `halfcheetah-log-kin` the medium-expert log with its own run. True
+returns of snapshots are simulated once, by mean actions, and kept in the user's cache. Rows that are there
+already are skipped, so a run that was stopped goes on; `make tables` writes them into the documents.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ def main() -> None:
     fqe = [row for row in accuracy if row["method"] == "fqe"]
     labels = ("before", "without layer norm", "after")
     replace_block(ROOT / "docs" / "fqe.md", "fqe", accuracy_table(fqe, labels))
-    replace_block(ROOT / "docs" / "ratios.md", "ratios", ratios_table(read("ratios.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "methods", methods_table(read("methods.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
@@ -56,36 +55,6 @@ def methods_table(rows: list[dict[str, Any]]) -> str:
         lines.append([task, "*mean of the truth for all*", "", "0.00", "", f"{error:.0f}", "", ""])
     return markdown(
         ["task", "method", "seeds", "rank correlation", "regret@1", "MAE", "doubted", "seconds"], lines
-    )
-
-
-def ratios_table(rows: list[dict[str, Any]]) -> str:
-    """Ratios of visits: what they make of the policy that logged, and how sound they are for targets."""
-    return markdown(
-        [
-            "task",
-            "method",
-            "settings",
-            "logging policy",
-            "logged",
-            "mean ratio",
-            "imbalance",
-            "effective share",
-        ],
-        [
-            [
-                row["task"],
-                row["method"],
-                ", ".join(row["settings"]) or "default",
-                row["logging"],
-                f"{row['logged']} ± {row['error']}",
-                *(
-                    f"{row['of_logging'][name]:.2f}; {np.median(row['of_targets'][name]):.2f}"
-                    for name in ("mean_ratio", "imbalance", "effective_share")
-                ),
-            ]
-            for row in rows
-        ],
     )
 
 

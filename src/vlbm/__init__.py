@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from vlbm.environment import LearnedVectorEnvironment as LearnedVectorEnvironment
     from vlbm.errors import InputError as InputError
     from vlbm.estimators.behaviour_cloning import BehaviourCloning as BehaviourCloning
+    from vlbm.estimators.dice import DICE as DICE
+    from vlbm.estimators.dice import DualDICE as DualDICE
+    from vlbm.estimators.dice import GenDICE as GenDICE
     from vlbm.estimators.doubly_robust import DoublyRobust as DoublyRobust
     from vlbm.estimators.doubly_robust import WeightedDoublyRobust as WeightedDoublyRobust
     from vlbm.estimators.fqe import FQE as FQE
@@ -23,13 +26,10 @@ if TYPE_CHECKING:
     from vlbm.estimators.importance import PDIS as PDIS
     from vlbm.estimators.importance import WIS as WIS
     from vlbm.estimators.importance import WPDIS as WPDIS
-    from vlbm.estimators.ratios.dice import DICE as DICE
-    from vlbm.estimators.ratios.dice import DualDICE as DualDICE
-    from vlbm.estimators.ratios.dice import GenDICE as GenDICE
-    from vlbm.estimators.ratios.vpm import VPM as VPM
     from vlbm.estimators.registry import load_model as load_model
     from vlbm.estimators.registry import make_estimator as make_estimator
     from vlbm.estimators.registry import parse_settings as parse_settings
+    from vlbm.estimators.vpm import VPM as VPM
     from vlbm.estimators.world_models.autoregressive import AutoRegressive as AutoRegressive
     from vlbm.estimators.world_models.feedforward import FeedForward as FeedForward
     from vlbm.estimators.world_models.vlbm import VLBM as VLBM
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 _HOME = {
     "AutoRegressive": "vlbm.estimators.world_models.autoregressive",
     "BehaviourCloning": "vlbm.estimators.behaviour_cloning",
-    "DICE": "vlbm.estimators.ratios.dice",
+    "DICE": "vlbm.estimators.dice",
     "DoublyRobust": "vlbm.estimators.doubly_robust",
-    "DualDICE": "vlbm.estimators.ratios.dice",
+    "DualDICE": "vlbm.estimators.dice",
     "FeedForward": "vlbm.estimators.world_models.feedforward",
     "FQE": "vlbm.estimators.fqe",
-    "GenDICE": "vlbm.estimators.ratios.dice",
+    "GenDICE": "vlbm.estimators.dice",
     "IS": "vlbm.estimators.importance",
     "PDIS": "vlbm.estimators.importance",
-    "VPM": "vlbm.estimators.ratios.vpm",
+    "VPM": "vlbm.estimators.vpm",
     "WeightedDoublyRobust": "vlbm.estimators.doubly_robust",
     "WIS": "vlbm.estimators.importance",
     "WPDIS": "vlbm.estimators.importance",

@@ -59,7 +59,7 @@ class Case:
 FQE_SMALL = FQE(units=(32,), rounds=3, steps=1000, learning_rate=3e-3, target_rate=0.05)
 # A quadratic value takes more than one layer of rectifiers.
 FQE_LINEAR = replace(FQE_SMALL, units=(64, 64), layer_norm=False, rounds=4, steps=2000)
-RATIOS_SMALL = ("units=64", "steps=100", "resamples=500")
+RATIOS_SMALL = ("units=64", "rounds=1", "steps=100", "resamples=500")
 # Linear equations for last layers multiply the rounding of single precision.
 SOLVED = 2e-3
 # With 25 actions, 11 units are the most that leave every action a head of its own in these equations. Where
@@ -139,7 +139,10 @@ CASES = {
             rounding=SOLVED,
             elsewhere={
                 "cliff": {"episodes": 3000},  # many cells are hardly ever seen
-                "sepsis": {"estimator": make_estimator(name, settings=RATIOS_SEPSIS), "episodes": 3000},
+                "sepsis": {
+                    "estimator": make_estimator(name, settings=RATIOS_SEPSIS),
+                    "episodes": 3000,
+                },
             },
         )
         for name in ("dice", "dualdice", "gendice", "vpm")

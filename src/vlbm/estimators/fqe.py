@@ -77,7 +77,7 @@ class FQE(Estimator["FQEEvaluator"]):
         return "fqe"
 
     def schedule(self, number: int) -> Schedule:
-        """Of one round; each begins with half the rate of the one before, or values would never stand still."""
+        """Of one round; each begins with half the rate of the one before, so that values come to rest."""
         return Schedule(
             steps=self.steps,
             learning_rate=self.learning_rate * 0.5**number,

@@ -28,7 +28,7 @@ _WORLD_MODELS = "vlbm.estimators.world_models"
 _WORLD = f"{_WORLD_MODELS}.vlbm:VLBM"
 _IMPORTANCE = "vlbm.estimators.importance"
 _DOUBLY_ROBUST = "vlbm.estimators.doubly_robust"
-_DICE = "vlbm.estimators.ratios.dice"
+_DICE = "vlbm.estimators.dice"
 METHODS: dict[str, Method] = {
     "vlbm": Method(_WORLD, "variational latent branching model"),
     "vlm": Method(_WORLD, "its ablation: one branch, the bound alone"),
@@ -47,7 +47,7 @@ METHODS: dict[str, Method] = {
     "dice": Method(f"{_DICE}:DICE", "ratios of visits to logged steps, by the regularised Lagrangian"),
     "dualdice": Method(f"{_DICE}:DualDICE", "the same without rewards, positivity and normalisation"),
     "gendice": Method(f"{_DICE}:GenDICE", "the same without rewards, values regularised instead of ratios"),
-    "vpm": Method("vlbm.estimators.ratios.vpm:VPM", "the same ratios, by the variational power method"),
+    "vpm": Method("vlbm.estimators.vpm:VPM", "the same ratios, by the variational power method"),
     "is": Method(f"{_IMPORTANCE}:IS", "importance sampling of whole episodes"),
     "wis": Method(f"{_IMPORTANCE}:WIS", "the same, self-normalised"),
     "pdis": Method(f"{_IMPORTANCE}:PDIS", "importance sampling step by step"),
