@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import jax
@@ -39,7 +40,7 @@ def alternate(*, terminated: bool, episodes: int = 10) -> Episodes:
         reward=2.0 * action.astype(np.float32),
         length=np.full(episodes, LENGTH),
         terminated=np.full(episodes, terminated),
-        choices=2,
+        n_actions=2,
     )
 
 
@@ -124,7 +125,7 @@ def test_ratios_that_leave_the_value_to_few_steps_are_warned_of():
 
 def test_a_policy_that_does_what_the_log_never_shows_is_warned_of():
     log = replace(alternate(terminated=False), action=np.zeros(10 * LENGTH, np.int64))
-    (row,) = SMALL.fit(log).evaluate(blind(1e-6, 1 - 1e-6), discount=0.9, actions="sample")
+    (row,) = SMALL.fit(log).evaluate(blind(1e-6, 1 - 1e-6), discount=0.9, horizon=math.inf, actions="sample")
     assert any("flow constraint" in text for text in row.warnings)
     assert np.isfinite([row.value, row.lower, row.upper, *row.details.values()]).all()
 
@@ -139,7 +140,7 @@ def test_an_interrupted_training_keeps_what_there_is_and_says_so(monkeypatch):
     found = (
         replace(SMALL, rounds=3)
         .fit(alternate(terminated=False))
-        .evaluate(blind(0.2, 0.8), discount=0.9, actions="sample")
+        .evaluate(blind(0.2, 0.8), discount=0.9, horizon=math.inf, actions="sample")
     )
     assert found.interrupted
     assert any("training was interrupted" in text for text in found.warnings)
@@ -148,4 +149,4 @@ def test_an_interrupted_training_keeps_what_there_is_and_says_so(monkeypatch):
 
 def test_discount_1_needs_a_horizon():
     with pytest.raises(InputError, match="discount 1: without a horizon"):
-        SMALL.fit(alternate(terminated=False)).evaluate(blind(0.5, 0.5), discount=1.0)
+        SMALL.fit(alternate(terminated=False)).evaluate(blind(0.5, 0.5), discount=1.0, horizon=math.inf)

@@ -46,7 +46,7 @@ def constant(*, terminated: bool, share: float = 0.5, episodes: int = 100) -> Ep
         reward=2.0 * action.astype(np.float32),
         length=np.full(episodes, LENGTH),
         terminated=np.full(episodes, terminated),
-        choices=2,
+        n_actions=2,
     )
 
 

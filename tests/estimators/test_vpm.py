@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,7 +75,7 @@ def test_action_vectors_and_ends_are_weighed_exactly():
     # The first policy is in state 1 from the second step on, the other one never.
     for terminated, stays in ((False, 1.0), (True, 1 - 1 / LENGTH)):
         fitted = SMALL.fit(two_states(terminated=terminated))
-        there, never = fitted.evaluate(policies, discount=0.8)
+        there, never = fitted.evaluate(policies, discount=0.8, horizon=math.inf)
         assert there.value == pytest.approx(0.8 * stays / (1 - 0.8 * stays), rel=0.1 if stays == 1 else 0.2)
         assert abs(never.value) < 0.2
 
