@@ -11,7 +11,7 @@ from vlbm.paths import cache_directory
 
 
 @cache
-def keep_programs() -> None:
+def enable_compilation_cache() -> None:
     """Turn JAX's persistent cache on, unless the user has set one up or VLBM_CACHE is empty."""
     if os.environ.get("VLBM_CACHE") == "" or getattr(jax.config, "jax_compilation_cache_dir", None):
         return

@@ -19,9 +19,9 @@ from jaxtyping import Array
 
 Result = TypeVar("Result")
 
-AXIS = "devices"
+DEVICE_AXIS = "devices"
 ARRAYS = (jax.Array, np.ndarray)  # of a trained model, or of one that was loaded
-WHOLE, SHARED = PartitionSpec(), PartitionSpec(AXIS)
+REPLICATED, SHARDED = PartitionSpec(), PartitionSpec(DEVICE_AXIS)
 
 
 def count_shards(batch: int, *, smallest: int = 1) -> int:
@@ -34,11 +34,11 @@ def map_shards(function: Callable[[Any, Any], Any], shards: int) -> Callable[[An
     """f(what is the same for all, a batch), the batch's leading axis split over devices, which never meet."""
     if shards == 1:
         return function
-    specs = (WHOLE, SHARED)
-    return jax.shard_map(function, mesh=_mesh(shards), in_specs=specs, out_specs=SHARED, check_vma=False)
+    specs = (REPLICATED, SHARDED)
+    return jax.shard_map(function, mesh=_mesh(shards), in_specs=specs, out_specs=SHARDED, check_vma=False)
 
 
-class Place:
+class Devices:
     """Where a training runs: on one device, or with each batch split over several."""
 
     def __init__(self, shards: int = 1):
@@ -46,10 +46,10 @@ class Place:
         self._stopped = Event()
 
     @contextmanager
-    def turn(self) -> Iterator[Sharding | None]:
+    def acquire(self) -> Iterator[Sharding | None]:
         """Where the next stretch of work has its arrays; None leaves them where they are."""
-        self._heed()
-        yield over_devices(self.shards)
+        self._raise_if_stopped()
+        yield make_sharding(self.shards)
 
     def stop(self) -> None:
         """Let nobody begin another stretch."""
@@ -59,12 +59,12 @@ class Place:
     def stopped(self) -> bool:
         return self._stopped.is_set()
 
-    def _heed(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self.stopped:
             raise KeyboardInterrupt  # meant for all who work here, heard by one
 
 
-class Turns(Place):
+class DevicePool(Devices):
     """Devices lent for a stretch of work at a time, so that three trainings keep two devices busy."""
 
     def __init__(self, devices: Sequence[jax.Device]):
@@ -74,16 +74,16 @@ class Turns(Place):
             self._free.put(device)
 
     @contextmanager
-    def turn(self) -> Iterator[Sharding | None]:
+    def acquire(self) -> Iterator[Sharding | None]:
         device = self._free.get()
         try:
-            self._heed()
+            self._raise_if_stopped()
             yield SingleDeviceSharding(device)
         finally:
             self._free.put(device)
 
 
-def side_by_side(jobs: Sequence[Callable[[Place], Result]], *, batch: int) -> list[Result]:
+def run_parallel(jobs: Sequence[Callable[[Devices], Result]], *, batch: int) -> list[Result]:
     """What each job gave, without those that were not begun before Ctrl-C.
 
     Several jobs take turns on the devices, which never wait for each other. A single job has its batches
@@ -91,31 +91,31 @@ def side_by_side(jobs: Sequence[Callable[[Place], Result]], *, batch: int) -> li
     """
     devices = jax.local_devices()[: len(jobs)]
     if len(devices) == 1:
-        return _one_by_one(jobs, Place(count_shards(batch)))
-    place = Turns(devices)
+        return _run_sequentially(jobs, Devices(count_shards(batch)))
+    devices = DevicePool(devices)
     with ThreadPoolExecutor(max_workers=len(jobs), thread_name_prefix="training") as workers:
-        futures = [workers.submit(job, place) for job in jobs]
+        futures = [workers.submit(job, devices) for job in jobs]
         with suppress(KeyboardInterrupt):  # heard by the main thread alone
             wait(futures, return_when=FIRST_EXCEPTION)
         if not all(future.done() for future in futures):
-            place.stop()
+            devices.stop()
     return [future.result() for future in futures]
 
 
-def _one_by_one(jobs: Sequence[Callable[[Place], Result]], place: Place) -> list[Result]:
+def _run_sequentially(jobs: Sequence[Callable[[Devices], Result]], devices: Devices) -> list[Result]:
     results = []
     for job in jobs:
-        if not place.stopped:
-            results.append(job(place))
+        if not devices.stopped:
+            results.append(job(devices))
     return results
 
 
 def split_batch(batch: Any, shards: int) -> Any:
     """Within a compiled function: every device computes its share of what follows from this batch."""
-    return batch if shards == 1 else jax.lax.with_sharding_constraint(batch, over_devices(shards, SHARED))
+    return batch if shards == 1 else jax.lax.with_sharding_constraint(batch, make_sharding(shards, SHARDED))
 
 
-def over_devices(shards: int, spec: PartitionSpec = WHOLE) -> Sharding | None:
+def make_sharding(shards: int, spec: PartitionSpec = REPLICATED) -> Sharding | None:
     """On so many devices, unless told otherwise the same on each; one needs no arrangement."""
     return NamedSharding(_mesh(shards), spec) if shards > 1 else None
 
@@ -125,12 +125,12 @@ def each_device() -> list[Sharding]:
     return [SingleDeviceSharding(device) for device in jax.local_devices()]
 
 
-def placed(tree: Any, where: Sharding | None) -> Any:
+def put_on(tree: Any, sharding: Sharding | None) -> Any:
     """Every array there; None leaves them where they are."""
-    return tree if where is None else _put(tree, lambda leaf: leaf, where)
+    return tree if sharding is None else _device_put(tree, lambda leaf: leaf, sharding)
 
 
-def gathered(tree: Any) -> Any:
+def unreplicate(tree: Any) -> Any:
     """Every array on one device alone: what follows is then computed once, not on every device."""
 
     def first(leaf: Any) -> Any:
@@ -140,28 +140,28 @@ def gathered(tree: Any) -> Any:
     return jax.tree.map(first, tree)
 
 
-def released(tree: Any) -> Any:
+def uncommit(tree: Any) -> Any:
     """Every array bound to no device: it can be used together with any other."""
-    return _put(tree, np.asarray)
+    return _device_put(tree, np.asarray)
 
 
-def on_device(values: np.ndarray) -> Array:
+def to_device(values: np.ndarray) -> Array:
     """Numbers as JAX keeps them, put there as they are: other ways compile a program for every shape."""
     return jax.device_put(np.asarray(values, np.float32))
 
 
-def _put(tree: Any, change: Callable[[Any], Any], where: Sharding | None = None) -> Any:
+def _device_put(tree: Any, change: Callable[[Any], Any], sharding: Sharding | None = None) -> Any:
     """The tree with every array changed and put there, all in one call: each takes its time."""
     leaves, structure = jax.tree.flatten(tree)
     arrays = [index for index, leaf in enumerate(leaves) if isinstance(leaf, ARRAYS)]
-    changed = jax.device_put([change(leaves[index]) for index in arrays], where)
+    changed = jax.device_put([change(leaves[index]) for index in arrays], sharding)
     for index, array in zip(arrays, changed, strict=True):
         leaves[index] = array
     return jax.tree.unflatten(structure, leaves)
 
 
 def _mesh(shards: int) -> Mesh:
-    return Mesh(np.array(jax.local_devices()[:shards]), (AXIS,))
+    return Mesh(np.array(jax.local_devices()[:shards]), (DEVICE_AXIS,))
 
 
 # What critics do on several devices.
@@ -169,7 +169,7 @@ def _mesh(shards: int) -> Mesh:
 
 def split_along(axis: int) -> PartitionSpec:
     """Arrays of which every device has a part along this axis."""
-    return PartitionSpec(*[None] * axis, AXIS)
+    return PartitionSpec(*[None] * axis, DEVICE_AXIS)
 
 
 # Into how many parts the program being traced is split; 1 outside of `split`.
@@ -180,8 +180,8 @@ def split(
     function: Callable[..., Any],
     parts: int,
     *,
-    in_specs: Any = WHOLE,
-    out_specs: Any = WHOLE,
+    in_specs: Any = REPLICATED,
+    out_specs: Any = REPLICATED,
 ) -> Callable[..., Any]:
     """The function run on several devices at once; unless told otherwise all get and give the same."""
     if parts == 1:
@@ -204,5 +204,8 @@ def passed_on(tree: Any) -> Any:
     # As one vector: devices meet once for every array they pass, and each time wait for the slowest.
     real, whole = eqx.partition(tree, eqx.is_inexact_array)
     flat, restore = ravel_pytree(real)
-    real, whole = restore(jax.lax.ppermute(flat, AXIS, to_next)), jax.lax.ppermute(whole, AXIS, to_next)
+    real, whole = (
+        restore(jax.lax.ppermute(flat, DEVICE_AXIS, to_next)),
+        jax.lax.ppermute(whole, DEVICE_AXIS, to_next),
+    )
     return eqx.combine(real, whole)

@@ -16,12 +16,12 @@ class Progress:
     def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
         yield lambda done, terms: None
 
-    def titled(self, title: str) -> Progress:
+    def with_title(self, title: str) -> Progress:
         """The same, with a heading for the next piece of work."""
         return self
 
     @contextmanager
-    def together(self) -> Iterator[Progress]:
+    def shared_display(self) -> Iterator[Progress]:
         """Work at several tasks at once is reported to what this gives."""
         yield self
 
@@ -36,11 +36,11 @@ class TerminalProgress(Progress):
         self.console = console or Console(stderr=True)
         self._bars = bars  # of tasks that run at once
 
-    def titled(self, title: str) -> Progress:
+    def with_title(self, title: str) -> Progress:
         return TerminalProgress(title, self.console, self._bars)
 
     @contextmanager
-    def together(self) -> Iterator[Progress]:
+    def shared_display(self) -> Iterator[Progress]:
         with _new_bars(self.console) as bars:
             yield TerminalProgress(self.title, self.console, bars)
 

@@ -41,7 +41,7 @@ def write_text(path: Path, text: str) -> None:
 
 def save_tree(path: Path, tree: Any, *, information: dict[str, Any]) -> None:
     """The tree's arrays, named by their place in it, and `information` as JSON."""
-    save_arrays(path, _named(tree), information=information)
+    save_arrays(path, _leaves_by_name(tree), information=information)
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], *, information: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 def load_tree(path: Path, like: Tree) -> Tree:
     """The saved arrays in the shape of `like`, whose own numbers do not matter."""
     arrays = load_arrays(path)
-    wanted = _named(like)
+    wanted = _leaves_by_name(like)
     for name, leaf in wanted.items():
         if name not in arrays:
             raise InputError(f"{path}: tensor '{name}' is missing; the file belongs to other settings")
@@ -123,6 +123,6 @@ def _differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     return names
 
 
-def _named(tree: Any) -> dict[str, Any]:
+def _leaves_by_name(tree: Any) -> dict[str, Any]:
     paths, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array_like))
     return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf) for path, leaf in paths}

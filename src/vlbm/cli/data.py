@@ -64,10 +64,10 @@ def make(
                     "docs/dope.md for where to get them"
                 )
             episodes = dope.load_regenerated(
-                name, policies=policies, steps=steps, seed=seed, progress=progress.titled(name)
+                name, policies=policies, steps=steps, seed=seed, progress=progress.with_title(name)
             )
         elif name in gym.names():
-            episodes = gym.load_data(name, steps=steps, seed=seed, progress=progress.titled(name))
+            episodes = gym.load_data(name, steps=steps, seed=seed, progress=progress.with_title(name))
         else:
             raise InputError(f"{name}: comes with the package, there is nothing to make")
         path = data_path(name, steps=steps, seed=seed)

@@ -45,7 +45,7 @@ def demo(
     evaluator.save(output / "model")
     examiner = Examiner.of(task.episodes, discount=task.discount, horizon=task.horizon)
     estimates, evidence = examiner.examine(
-        evaluator, task.policies, actions=task.actions, progress=progress.titled("imagining")
+        evaluator, task.policies, actions=task.actions, progress=progress.with_title("imagining")
     )
     estimates.save_json(output / "estimates.json")
     run = alone(

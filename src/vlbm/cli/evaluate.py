@@ -123,7 +123,7 @@ def evaluate(
         "termination": rule,
         "confidence": confidence,
         "seed": seed,
-        "progress": progress.titled("imagining"),
+        "progress": progress.with_title("imagining"),
     }
     if examined:
         from vlbm.experiments.comparison import alone

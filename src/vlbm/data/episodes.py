@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 BLOCK_STEPS = 262_144  # that returns are computed from at once
 
 
-class Padded(NamedTuple):
+class PaddedEpisodes(NamedTuple):
     """Episodes as a rectangle; `valid` is False on padding, which holds zeros."""
 
     observation: Float[np.ndarray, "episodes steps+1 obs"]
@@ -212,7 +212,7 @@ class Episodes:
         """
         if self.count == 1:
             return self, self
-        rest, held_out = parted(self.count, fraction, seed=seed)
+        rest, held_out = split_indices(self.count, fraction, seed=seed)
         return self.select(rest), self.select(held_out)
 
     def fingerprint(self) -> str:
@@ -222,7 +222,7 @@ class Episodes:
             digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
-    def padded(self, steps: int | None = None) -> Padded:
+    def pad(self, steps: int | None = None) -> PaddedEpisodes:
         """A rectangle of `steps` steps (default: the longest episode's)."""
         steps = int(self.length.max()) if steps is None else steps
         valid = np.arange(steps) < self.length[:, None]
@@ -233,7 +233,7 @@ class Episodes:
             out[mask] = flat
             return out
 
-        return Padded(
+        return PaddedEpisodes(
             observation=fill(self.observation, observed),
             action=fill(self.action, valid),
             reward=fill(self.reward, valid),
@@ -254,14 +254,14 @@ def from_padded(
     steps = np.arange(reward.shape[1]) < length[:, None]
     observed = np.arange(reward.shape[1] + 1) < length[:, None] + 1
 
-    def kept(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def unpad(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
         # Where nothing is left out, picking row by row would take several times as long.
         return values.reshape(-1, *values.shape[2:]) if mask.all() else values[mask]
 
     return Episodes(
-        observation=kept(observation, observed),
-        action=kept(action, steps),
-        reward=kept(reward, steps),
+        observation=unpad(observation, observed),
+        action=unpad(action, steps),
+        reward=unpad(reward, steps),
         length=np.asarray(length, np.int64),
         terminated=np.asarray(terminated, bool),
         n_actions=n_actions,
@@ -284,7 +284,7 @@ def concatenate(parts: Sequence[Episodes]) -> Episodes:
     )
 
 
-def parted(
+def split_indices(
     count: int, fraction: float, *, seed: int
 ) -> tuple[Int[np.ndarray, " rest"], Int[np.ndarray, " part"]]:
     """Numbers below `count` in two disjoint parts; a single one stands in both."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from vlbm.data.episodes import Episodes, parted
+from vlbm.data.episodes import Episodes, split_indices
 
 BLOCK_ROWS = 65_536  # read at once when everything is read
 
@@ -76,10 +76,10 @@ class EpisodeView:
         """The same two parts as those of `Episodes.split`."""
         return tuple(  # type: ignore[return-value]
             EpisodeView(self.collection, self.chosen[part])
-            for part in parted(self.count, fraction, seed=seed)
+            for part in split_indices(self.count, fraction, seed=seed)
         )
 
-    def gathered(self) -> Episodes:
+    def to_episodes(self) -> Episodes:
         """The chosen episodes in memory."""
         if np.array_equal(self.chosen, np.arange(self.collection.count)):
             return self.collection
@@ -87,12 +87,12 @@ class EpisodeView:
 
     def observations(self) -> Iterator[Float[np.ndarray, "rows obs"]]:
         """All observations in order, a block at a time."""
-        for episode, within in _blocks(self.length + 1):
-            yield _plain(self.collection.observation)[self._first_observation[episode] + within]
+        for episode, within in _iterate_blocks(self.length + 1):
+            yield _as_ndarray(self.collection.observation)[self._first_observation[episode] + within]
 
     def blocks(self) -> Iterator[Steps]:
         """All steps in order, a block at a time."""
-        for episode, within in _blocks(self.length):
+        for episode, within in _iterate_blocks(self.length):
             yield Steps(self._first_step[episode] + within, self._first_observation[episode] + within)
 
     def actions(self) -> Iterator[Float[np.ndarray, "rows act"]]:
@@ -103,7 +103,7 @@ class EpisodeView:
     def rewards(self) -> Iterator[Float[np.ndarray, "rows 1"]]:
         """All rewards in order, a block at a time."""
         for steps in self.blocks():
-            yield _plain(self.collection.reward)[steps.row][:, None]
+            yield _as_ndarray(self.collection.reward)[steps.row][:, None]
 
     @cached_property
     def _first_step(self) -> Int[np.ndarray, " episodes"]:
@@ -114,11 +114,11 @@ class EpisodeView:
         return self.collection.first_observation[self.chosen]
 
     def action_vectors(self, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows act"]:
-        action = _plain(self.collection.action)[row]
+        action = _as_ndarray(self.collection.action)[row]
         return action if self.n_actions is None else np.eye(self.n_actions, dtype=np.float32)[action]
 
 
-def _blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _iterate_blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Of rows laid end to end: which episode each belongs to, and where in it, a block at a time."""
     upto = np.cumsum(length)
     for begin in range(0, int(upto[-1]), BLOCK_ROWS):
@@ -127,6 +127,6 @@ def _blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, 
         yield episode, row - (upto - length)[episode]
 
 
-def _plain(values: np.ndarray) -> np.ndarray:
+def _as_ndarray(values: np.ndarray) -> np.ndarray:
     """The same memory without the ways of np.memmap, which make every look at it slow."""
     return values.view(np.ndarray)

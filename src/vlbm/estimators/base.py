@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.cache import SharedCache, no_cache
@@ -213,7 +213,7 @@ class Estimator(ABC, Generic[Fitted]):
         What takes long keeps checkpoints in the directory, if one is given, and can be resumed there.
         What another method with the same cache has made in the same way is taken from it.
         """
-        keep_programs()
+        enable_compilation_cache()
         began = time.monotonic()
         place = None if directory is None else Path(directory)
         learnt = self.learn(episodes, Run(seed, place, resume, progress, cache))

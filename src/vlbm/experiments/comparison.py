@@ -180,16 +180,16 @@ class Job:
         if self.resume and file is not None and file.is_file() and (kept is None or kept.is_file()):
             check_identity(file, read_information(file)["identity"], identity)
             return Estimates.load(file), None if kept is None else load_evidence(kept)
-        titled, began = self.progress.titled, time.process_time()
+        with_title, began = self.progress.with_title, time.process_time()
         evaluator = estimator.fit(
             self.episodes,
             seed=seed,
             directory=place,
             resume=self.resume,
-            progress=titled(method),
+            progress=with_title(method),
             cache=self.cache,
         )
-        asked |= {"seed": seed, "progress": titled(f"{method}: evaluating")}
+        asked |= {"seed": seed, "progress": with_title(f"{method}: evaluating")}
         evidence = None
         if examined and self.examiner is not None:
             found, evidence = self.examiner.examine(evaluator, self.policies, **asked)

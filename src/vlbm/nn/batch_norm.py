@@ -53,7 +53,7 @@ class BatchNorm(eqx.Module):
         normalised = (x - mean) * jax.lax.rsqrt(variance + VARIANCE_FLOOR)
         return normalised * self.gain + self.shift, moments
 
-    def move(self, moments: Moments) -> BatchNorm:
+    def update(self, moments: Moments) -> BatchNorm:
         """The same with its running averages moved towards those of a batch."""
         pairs = zip((self.mean, self.variance), moments[:2], strict=True)
         averages = [MOMENTUM * old + (1.0 - MOMENTUM) * new for old, new in pairs]
@@ -72,12 +72,12 @@ def average_over_time(moments: Any) -> Any:
     return jax.tree.map(average, moments, is_leaf=_is_moments)
 
 
-def move_averages(module: Module, moments: Any) -> Module:
+def update_averages(module: Module, moments: Any) -> Module:
     """The module with its running averages moved on; moments come in the order of its layers."""
     leaves, structure = jax.tree.flatten(module, is_leaf=_is_norm)
     norms = [leaf for leaf in leaves if _is_norm(leaf)]
     news = [part for part in jax.tree.leaves(moments, is_leaf=_is_moments) if _is_moments(part)]
-    moved = iter([norm.move(new) for norm, new in zip(norms, news, strict=True)])
+    moved = iter([norm.update(new) for norm, new in zip(norms, news, strict=True)])
     return jax.tree.unflatten(structure, [next(moved) if _is_norm(leaf) else leaf for leaf in leaves])
 
 

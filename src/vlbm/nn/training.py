@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 from vlbm.data.sampler import MappedSampler
 from vlbm.errors import TrainingDivergedError
 from vlbm.nn.optimiser import Schedule
-from vlbm.parallel import Place, gathered, placed, released, split_batch
+from vlbm.parallel import Devices, put_on, split_batch, uncommit, unreplicate
 from vlbm.progress import Progress, silent
 from vlbm.storage import check_identity, load_tree, read_information, save_tree
 
@@ -31,7 +31,7 @@ FEWEST, MOST, MAPPED = 1, 50, 10
 PATIENCE = 3.0  # seconds a call may take if it makes more than the fewest steps
 
 
-class Evaluated(NamedTuple):
+class LossOutput(NamedTuple):
     """A loss with its terms, and the model with its running averages moved on."""
 
     loss: Scalar
@@ -69,7 +69,7 @@ class Checkpoint(NamedTuple, Generic[Model]):
 
 
 def train(
-    evaluate: Callable[[Model, Any, PRNGKeyArray], Evaluated],
+    evaluate: Callable[[Model, Any, PRNGKeyArray], LossOutput],
     model: Model,
     data: Any,
     *,
@@ -80,7 +80,7 @@ def train(
     checkpoint: Path | None = None,
     resume: bool = False,
     identity: dict[str, Any] | None = None,
-    place: Place | None = None,
+    devices: Devices | None = None,
     progress: Progress = silent,
 ) -> tuple[Model, History]:
     """The model that validates best along the way, or without validation the last, and how it came about.
@@ -90,8 +90,8 @@ def train(
     says what a checkpoint belongs to; resuming another is refused. In a place with several shards, batches
     are split.
     """
-    keep_programs()
-    place = place or Place()
+    enable_compilation_cache()
+    devices = devices or Devices()
     optimiser_state = schedule.optimiser().init(eqx.filter(model, eqx.is_inexact_array))
     best, history, first = model, History(), 0
     identity = {**(identity or {}), "schedule": asdict(schedule)}
@@ -103,12 +103,12 @@ def train(
         history, first = History(**saved["history"]), saved["step"]
 
     mapped = isinstance(data, MappedSampler)
-    advance = _compile_steps(evaluate, draw, schedule, mapped, place.shards)
+    advance = _compile_steps(evaluate, draw, schedule, mapped, devices.shards)
 
     def save(step: int) -> None:
         if checkpoint is not None:
             information = {"identity": identity, "history": asdict(history), "step": step}
-            saved = gathered(Checkpoint(model, best, optimiser_state))
+            saved = unreplicate(Checkpoint(model, best, optimiser_state))
             save_tree(checkpoint, saved, information=information)
 
     fixed: dict[Any, Any] = {}  # data and key on every device that had a turn
@@ -120,16 +120,16 @@ def train(
             while done < schedule.steps:
                 begin, validation = done, done - done % schedule.validate_every + schedule.validate_every
                 done = min(begin + count, validation, schedule.steps)
-                with place.turn() as where:
+                with devices.acquire() as device:
                     started = time.monotonic()
                     if mapped:
                         batches = data.gather(partial(_draw_keys, key), begin=begin, count=MAPPED)
-                        given = placed((batches, key), where)
-                    elif where in fixed:
-                        given = fixed[where]
+                        given = put_on((batches, key), device)
+                    elif device in fixed:
+                        given = fixed[device]
                     else:
-                        given = fixed[where] = placed((data, key), where)
-                    model, optimiser_state = placed((model, optimiser_state), where)
+                        given = fixed[device] = put_on((data, key), device)
+                    model, optimiser_state = put_on((model, optimiser_state), device)
                     model, optimiser_state, terms = advance(
                         model, optimiser_state, *given, jnp.int32(begin), jnp.int32(done)
                     )
@@ -139,19 +139,19 @@ def train(
                         count = min(max(int(PATIENCE / pace), FEWEST), MOST)
                     _check_finite(values, done, schedule)
                     if validate is not None and done in (validation, schedule.steps):
-                        values["validation"] = float(validate(gathered(model)))
+                        values["validation"] = float(validate(unreplicate(model)))
                         if history.record(done, values):
-                            best = gathered(model)
+                            best = unreplicate(model)
                         history.seconds = time.monotonic() - began
                         save(done)
                 report(done, values)
         except KeyboardInterrupt:
-            place.stop()
+            devices.stop()
             history.interrupted = True
     if not history.entries:  # there was no validation, or none so far: what there is must do
-        best = gathered(model)
+        best = unreplicate(model)
     history.seconds = time.monotonic() - began
-    return released(best), history
+    return uncommit(best), history
 
 
 def _step_keys(key: PRNGKeyArray, index: Array) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -167,7 +167,7 @@ def _draw_keys(key: PRNGKeyArray, begin: int, count: int) -> PRNGKeyArray:
 # The same function for equal arguments: models of one kind share a compiled program.
 @lru_cache(maxsize=16)
 def _compile_steps(
-    evaluate: Callable[[Any, Any, PRNGKeyArray], Evaluated],
+    evaluate: Callable[[Any, Any, PRNGKeyArray], LossOutput],
     draw: Callable[[Any, PRNGKeyArray], Any] | None,
     schedule: Schedule,
     mapped: bool,
@@ -181,7 +181,7 @@ def _compile_steps(
             return jax.tree.map(lambda leaf: leaf[index - begin], data)
         return data if draw is None else draw(data, key)
 
-    def loss(model: Any, batch: Any, key: PRNGKeyArray) -> tuple[Scalar, Evaluated]:
+    def loss(model: Any, batch: Any, key: PRNGKeyArray) -> tuple[Scalar, LossOutput]:
         evaluated = evaluate(model, batch, key)
         return evaluated.loss, evaluated
 

@@ -25,13 +25,13 @@ def check_fit(
         kind = getattr(policy, "discrete", None)
         if kind not in (None, discrete):
             raise InputError(
-                f"policy '{name}' gives {_actions(policy.action_size, bool(kind))}, "
-                f"the data have {_actions(action_size, discrete)}"
+                f"policy '{name}' gives {_describe_actions(policy.action_size, bool(kind))}, "
+                f"the data have {_describe_actions(action_size, discrete)}"
             )
         if policy.action_size not in (None, action_size):
             raise InputError(
-                f"policy '{name}' gives {_actions(policy.action_size, discrete)}, "
-                f"the data have {_actions(action_size, discrete)}"
+                f"policy '{name}' gives {_describe_actions(policy.action_size, discrete)}, "
+                f"the data have {_describe_actions(action_size, discrete)}"
             )
 
 
@@ -51,7 +51,7 @@ def check_actions(
         if values.dtype.kind != "f":
             raise InputError(
                 f"policy '{name}' gave whole numbers, one for each observation, as ids of discrete actions "
-                f"are; the data have {_actions(action_size, discrete)}: give floats"
+                f"are; the data have {_describe_actions(action_size, discrete)}: give floats"
             )
         values = values[:, None]
     size = action_size if action_size is not None else values.shape[-1] if values.ndim else 1
@@ -78,6 +78,6 @@ def check_actions(
     return ids
 
 
-def _actions(size: int | None, discrete: bool) -> str:
+def _describe_actions(size: int | None, discrete: bool) -> str:
     count = "" if size is None else f"{size} "
     return f"{count}discrete actions" if discrete else f"action vectors of {count or 'some '}numbers"

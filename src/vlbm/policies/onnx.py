@@ -40,10 +40,10 @@ class ONNXPolicy(HostPolicy):
             raise InputError(f"{path}: a policy takes one float input [batch, obs]; this one takes {listed}")
         self._input, self._output = inputs[0].name, outputs[0].name
         self._dtype = FLOATS[inputs[0].type]
-        self._batch, self.observation_size = (_known(size) for size in inputs[0].shape)
+        self._batch, self.observation_size = (_fixed_size(size) for size in inputs[0].shape)
         self.discrete = outputs[0].type not in FLOATS
         if not self.discrete and len(outputs[0].shape) == 2:
-            self.action_size = _known(outputs[0].shape[1])
+            self.action_size = _fixed_size(outputs[0].shape[1])
 
     def mean(self, observation: Float[np.ndarray, "batch obs"]) -> Shaped[np.ndarray, " batch *act"]:
         rows = np.asarray(observation, self._dtype)
@@ -63,6 +63,6 @@ class ONNXPolicy(HostPolicy):
             ) from error
 
 
-def _known(size: Any) -> int | None:
+def _fixed_size(size: Any) -> int | None:
     """Free sizes are texts or None, and some exporters write them as -1 or 0."""
     return size if isinstance(size, int) and size > 0 else None

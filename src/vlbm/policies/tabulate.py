@@ -47,14 +47,14 @@ def tabulate_actions(
         if chosen:
             names, stacked = [members[index][0] for index in chosen], [members[index][1] for index in chosen]
             for draw in range(count):
-                drawn = _ask_traced(
+                drawn = _call_traced(
                     stacked, observation, "probability" if known else actions, action_size, key, draw
                 )
-                table[draw][:, chosen] = _check(names, drawn, action_size, discrete and not known)
+                table[draw][:, chosen] = _check_all(names, drawn, action_size, discrete and not known)
     for index, (name, policy) in enumerate(members):
         if not traced[index]:
             for draw in range(count):
-                raw = _ask_host(policy, observation, actions, exact[index], action_size, key, draw)
+                raw = _call_host(policy, observation, actions, exact[index], action_size, key, draw)
                 checked = check_actions(
                     name,
                     raw,
@@ -66,7 +66,7 @@ def tabulate_actions(
     return table
 
 
-def _ask_traced(
+def _call_traced(
     policies: Sequence[Any],
     observation: Float[np.ndarray, "rows obs"],
     what: str,
@@ -117,7 +117,7 @@ def _probabilities(
     return found[np.argsort(np.concatenate([np.array(indices) for indices in stacked.members]))]
 
 
-def _ask_host(
+def _call_host(
     policy: Any,
     observation: np.ndarray,
     actions: Actions,
@@ -135,7 +135,7 @@ def _ask_host(
     return policy.sample(observation, key=jax.random.fold_in(key, draw))
 
 
-def _check(names: Sequence[str], drawn: np.ndarray, action_size: int, discrete: bool) -> np.ndarray:
+def _check_all(names: Sequence[str], drawn: np.ndarray, action_size: int, discrete: bool) -> np.ndarray:
     checked = [
         check_actions(name, drawn[:, index], batch=len(drawn), action_size=action_size, discrete=discrete)
         for index, name in enumerate(names)

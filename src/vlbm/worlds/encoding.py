@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vlbm.data.episodes import Episodes
-from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.sampler import Sampler, Window, WindowStarts
 from vlbm.data.view import EpisodeView
 from vlbm.worlds.vlbm import BranchingModel, Episode
 
@@ -32,8 +32,8 @@ def encode(model: BranchingModel, episodes: Episodes) -> Float[np.ndarray, "step
     out = np.empty((len(episodes.observation), columns), np.float32)
     for begin in range(0, len(start), BATCH):
         chosen = np.arange(begin, begin + BATCH) % len(start)  # the last batch wraps: one compiled shape
-        places = Places(jnp.asarray(episode[chosen]), jnp.asarray(start[chosen]))
-        latent = np.asarray(_encode(model, sampler.cut(places, steps=steps)))
+        windows = WindowStarts(jnp.asarray(episode[chosen]), jnp.asarray(start[chosen]))
+        latent = np.asarray(_encode(model, sampler.cut(windows, steps=steps)))
         within = start[chosen][:, None] + np.arange(steps + 1)
         # Where two windows meet, the one that ends there knows more, and it alone writes.
         last = episodes.length[episode[chosen]][:, None]

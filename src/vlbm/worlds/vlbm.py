@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Scalar
 
 from vlbm.data.sampler import Window
 from vlbm.data.scaler import Scaler
-from vlbm.nn.batch_norm import Over, average_over_time, move_averages
+from vlbm.nn.batch_norm import Over, average_over_time, update_averages
 from vlbm.nn.distributions import Bernoulli, Normal
 from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LSTMCell
 from vlbm.worlds.base import Imagination, Outcome, World, is_short, scan
@@ -283,7 +283,7 @@ def algorithm_1(model: BranchingModel, batch: Window, weights: Weights, *, key: 
     of_episode = jax.vmap(partial(objective, model, weights=weights), axis_name="batch", out_axes=(0, None))
     each, moments = of_episode(batch, noise)
     terms = jax.tree.map(jnp.mean, each)
-    parts = tuple(map(move_averages, (model.encoder, model.branches), moments))
+    parts = tuple(map(update_averages, (model.encoder, model.branches), moments))
     moved = eqx.tree_at(lambda model: (model.encoder, model.branches), model, parts)
     return -terms.total(weights), terms, moved
 

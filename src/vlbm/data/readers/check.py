@@ -15,7 +15,7 @@ Path = str | os.PathLike[str]
 
 
 @contextmanager
-def reading(path: Path, kind: str) -> Iterator[None]:
+def translate_errors(path: Path, kind: str) -> Iterator[None]:
     """Turn whatever a file library raises into one sentence.
 
     Only calls into the library belong inside: each has exceptions of its own, so all are caught.

@@ -15,7 +15,7 @@ import numpy as np
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers import check, layout
-from vlbm.data.readers.transitions import Place
+from vlbm.data.readers.transitions import Allocate
 from vlbm.errors import InputError
 
 DESCRIPTION = "episodes.json"
@@ -30,7 +30,7 @@ def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
     looking at all of them takes as long as reading everything.
     """
     folder = Path(path)
-    with check.reading(path, "a packed folder"):
+    with check.translate_errors(path, "a packed folder"):
         described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     if (
         not isinstance(described, dict)
@@ -43,17 +43,17 @@ def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
         )
     present = {file.stem for file in folder.glob("*.npy")}
     check.present(path, present, layout.FIELDS)
-    with check.reading(path, "a packed folder"):
+    with check.translate_errors(path, "a packed folder"):
         arrays = {
             name: np.load(folder / f"{name}.npy", mmap_mode=mode, allow_pickle=False)
-            for name, mode in _mapping(present).items()
+            for name, mode in _mmap_modes(present).items()
         }
     logged = described.get("n_actions")
     if n_actions is not None and logged is not None and n_actions < logged:
         raise InputError(
             f"{path}: has {logged} discrete actions, more than n_actions={n_actions}; leave it out"
         )
-    return layout.episodes_of(
+    return layout.make_episodes(
         path,
         arrays,
         n_actions=logged if n_actions is None else n_actions,
@@ -67,7 +67,7 @@ def save_packed(parts: Episodes | Iterable[Episodes], path: check.Path) -> Episo
 
     Parts are written as they come, so that they need never stand in memory together.
     """
-    with making(path) as folder:
+    with create_folder(path) as folder:
         whole: Episodes | None = None
         columns: dict[str, _Column] = {}
         for part in (parts,) if isinstance(parts, Episodes) else parts:
@@ -80,16 +80,16 @@ def save_packed(parts: Episodes | Iterable[Episodes], path: check.Path) -> Episo
                 }
             for name, column in columns.items():
                 column.append(getattr(part, name))
-            whole = part if whole is None else _joined(path, whole, part)
+            whole = part if whole is None else _append_part(path, whole, part)
         if whole is None:
             raise InputError(f"{path}: there are no episodes to write")
         for column in columns.values():
             column.close()
-        finish(folder, whole)
+        write_description(folder, whole)
     return load(path)
 
 
-def finish(folder: Path, episodes: Episodes) -> None:
+def write_description(folder: Path, episodes: Episodes) -> None:
     """Write what is small beside the numbers."""
     np.save(folder / "length.npy", episodes.length, allow_pickle=False)
     np.save(folder / "terminated.npy", episodes.terminated, allow_pickle=False)
@@ -105,7 +105,7 @@ def finish(folder: Path, episodes: Episodes) -> None:
 
 
 @contextmanager
-def making(path: check.Path) -> Iterator[Path]:
+def create_folder(path: check.Path) -> Iterator[Path]:
     """A folder that takes its name only when everything in it has been written."""
     target = Path(path)
     if target.exists():
@@ -120,10 +120,10 @@ def making(path: check.Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def place_in(folder: Path) -> Place:
+def allocate_in(folder: Path) -> Allocate:
     """Arrays that are files in the folder, to be filled in pieces."""
 
-    def place(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    def allocate(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
         file = folder / f"{name}.npy"
         values = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
         # A disk that is full would otherwise show itself by ending the process.
@@ -131,7 +131,7 @@ def place_in(folder: Path) -> Place:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         return values
 
-    return place
+    return allocate
 
 
 class _Column:
@@ -153,7 +153,7 @@ class _Column:
                 f"{self._path}: field '{self._name}' has type {values.dtype} and size {values.shape[1:]} in "
                 f"one part, {self._dtype} and {self._size} in another; all parts must be alike"
             )
-        for _, block in layout.blocks(values):
+        for _, block in layout.iterate_blocks(values):
             self._file.write(np.ascontiguousarray(block).data)
         self._rows += len(values)
 
@@ -172,13 +172,13 @@ class _Column:
         np.lib.format.write_array_header_1_0(self._file, header)
 
 
-def _mapping(present: set[str]) -> dict[str, Any]:
+def _mmap_modes(present: set[str]) -> dict[str, Any]:
     """How each field is opened: numbers are mapped, what there is one of for each episode is read."""
     fields = (*layout.FIELDS, *(name for name in layout.NUMBERS if name not in layout.FIELDS))
     return {name: "r" if name in layout.NUMBERS else None for name in fields if name in present}
 
 
-def _joined(path: check.Path, whole: Episodes, part: Episodes) -> Episodes:
+def _append_part(path: check.Path, whole: Episodes, part: Episodes) -> Episodes:
     """What is small of both; numbers stay those of the first, for they are written already."""
     if (whole.n_actions is None) != (part.n_actions is None):
         raise InputError(f"{path}: some parts have discrete actions and some have vectors; write them apart")

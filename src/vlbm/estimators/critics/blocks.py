@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from vlbm.cores import available_cores
 from vlbm.estimators.critics.bellman import Shape
-from vlbm.parallel import AXIS, passed_on
+from vlbm.parallel import DEVICE_AXIS, passed_on
 
 CACHE = 2 << 20  # bytes of networks trained together: more of them would be read from afar at every step
 FEW = 1 << 20  # bytes: with fewer, products are so small that it takes longer than to read from afar
@@ -56,7 +56,7 @@ def _with_guests(train: Train, carried: Any, answers: Array, bounds: Int[Array, 
     lots, others = shape.lots, shape.lot.policies - 1
     policies = shape.policies - shape.empty
     begin, steps = bounds[0], bounds[1] - bounds[0]
-    spared = (jax.lax.axis_index(AXIS) + 1) % lots  # the turn in which this device has the empty seat
+    spared = (jax.lax.axis_index(DEVICE_AXIS) + 1) % lots  # the turn in which this device has the empty seat
 
     def reached(turn: Array) -> tuple[Array, Array]:
         """The step that those who stay have come to before a turn, and the one that guests have."""

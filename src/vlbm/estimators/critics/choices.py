@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 from vlbm.data.scaler import Scaler
-from vlbm.parallel import each_device, placed
+from vlbm.parallel import each_device, put_on
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
 from vlbm.policies.checks import check_actions
 from vlbm.policies.stacked import Actions, StackedPolicies
@@ -74,7 +74,7 @@ class Choices:
         return np.concatenate([part for _, part in self._parts(rows, draw)])
 
     def _parts(self, rows: np.ndarray, draw: int) -> Iterator[tuple[int, np.ndarray]]:
-        keep_programs()
+        enable_compilation_cache()
         size = min(CHUNK, len(rows))
         under_way: deque[tuple[int, np.ndarray, PRNGKeyArray, list[Array]]] = deque()
         for number, first in enumerate(range(0, len(rows), size)):
@@ -94,7 +94,7 @@ class Choices:
     ) -> list[Float[Array, "policies batch act"]]:
         """What policies written in JAX do, crowd by crowd; nobody waits for it."""
         where, crowds = self._crowds[device]
-        seen, key = placed((observation.astype(np.float32), key), where)
+        seen, key = put_on((observation.astype(np.float32), key), where)
         return [
             _probabilities(crowd, seen, self.action_size)
             if exact
@@ -165,7 +165,7 @@ class Choices:
         policies: list[Any] = list(self.policies.values())
         groups = [[policies[index] for index in indices] for _, indices in self._members]
         crowds = [StackedPolicies.of(group) for group in groups]
-        return [(where, placed(crowds, where)) for where in each_device()]
+        return [(where, put_on(crowds, where)) for where in each_device()]
 
 
 @eqx.filter_jit

@@ -12,7 +12,7 @@ from vlbm.estimators.critics.leap import Unknowns, probe_size, solved
 from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.trained import Trained, by_chunks, chunks, joined, longer
-from vlbm.parallel import WHOLE, split, split_along
+from vlbm.parallel import REPLICATED, split, split_along
 
 RIDGE = 1e-5  # of the mean square of the regressors: with 1e-3 it would decide what slow changes weigh
 
@@ -76,7 +76,7 @@ def _sums(
         lost = here - logged.discount * logged.goes_on[step] * counted * there
         return jnp.einsum("cpib,cpjb->cpij", here, lost), (here**2).sum(axis=(-2, -1)) / here.shape[-2]
 
-    specs = (SEATS, WHOLE, WHOLE, WHOLE, ASKED)
+    specs = (SEATS, REPLICATED, REPLICATED, REPLICATED, ASKED)
     return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(critics, logged, step, counted, choice)
 
 
@@ -92,7 +92,7 @@ def _begun(
     def own(critics: Critics, logged: Logged, row: Array, counted: Array, choice: Asked) -> Array:
         return (Unknowns(critics, shape.lot).chosen(logged, row, choice.found) * counted).sum(axis=-1)
 
-    specs = (SEATS, WHOLE, WHOLE, WHOLE, ASKED)
+    specs = (SEATS, REPLICATED, REPLICATED, REPLICATED, ASKED)
     return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(critics, logged, row, counted, choice)
 
 
@@ -115,5 +115,5 @@ def _both(
 
         return by_chunks(values, step)
 
-    specs, both = (SEATS, WHOLE, SEATS, WHOLE), split_along(2)
+    specs, both = (SEATS, REPLICATED, SEATS, REPLICATED), split_along(2)
     return split(own, shape.lots, in_specs=specs, out_specs=both)(critics, logged, factor, step)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vlbm.parallel import on_device
+from vlbm.parallel import to_device
 
 NormalisationKind = Literal["none", "layer"]
 
@@ -25,8 +25,8 @@ class Linear(eqx.Module):
 
     def __init__(self, inputs: int, outputs: int, *, random: np.random.Generator, gain: float = 1.0):
         bound = gain * (3.0 / inputs) ** 0.5
-        self.weight = on_device(random.uniform(-bound, bound, (inputs, outputs)))
-        self.bias = on_device(np.zeros(outputs))
+        self.weight = to_device(random.uniform(-bound, bound, (inputs, outputs)))
+        self.bias = to_device(np.zeros(outputs))
 
     def __call__(self, inputs: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
         return inputs @ self.weight + self.bias
@@ -43,7 +43,7 @@ class LayerNorm(eqx.Module):
     shift: Float[Array, " size"]
 
     def __init__(self, size: int):
-        self.gain, self.shift = on_device(np.ones(size)), on_device(np.zeros(size))
+        self.gain, self.shift = to_device(np.ones(size)), to_device(np.zeros(size))
 
     def __call__(self, inputs: Float[Array, "*batch size"]) -> Float[Array, "*batch size"]:
         centred = inputs - inputs.mean(-1, keepdims=True)
@@ -92,4 +92,4 @@ class MLP(eqx.Module):
 
 def stacked(modules: list[Any]) -> Any:
     """Modules of one shape as one, with a leading axis."""
-    return jax.tree.map(lambda *leaves: on_device(np.stack(leaves)), *modules)
+    return jax.tree.map(lambda *leaves: to_device(np.stack(leaves)), *modules)

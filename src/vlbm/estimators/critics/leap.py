@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.lots import SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
-from vlbm.parallel import WHOLE, split
+from vlbm.parallel import REPLICATED, split
 
 PROBE = 6_000_000  # numbers that a leap looks at for one network: regressors of as many steps as that makes
 LARGEST_SYSTEM = 300  # unknowns of a leap where every discrete action has its own
@@ -123,7 +123,7 @@ def _sums(
     def own(critics: Critics, logged: Logged, pieces: tuple[Array, Array, Array], table: Array) -> Sums:
         return _own_sums(critics, logged, pieces, table, shape.lot)
 
-    specs = (SEATS, WHOLE, WHOLE, SEATS)
+    specs = (SEATS, REPLICATED, REPLICATED, SEATS)
     return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(critics, logged, pieces, table)
 
 
@@ -166,7 +166,7 @@ def _bounded(critics: Critics, logged: Logged, step: Array, by: Array, shape: Sh
         shorter = by / jnp.maximum(jnp.sqrt((change**2).mean(axis=-1)), 1.0)[..., None, None]
         return jnp.where(jnp.isfinite(shorter).all(axis=(-2, -1), keepdims=True), shorter, 0.0)
 
-    specs = (SEATS, WHOLE, WHOLE, SEATS)
+    specs = (SEATS, REPLICATED, REPLICATED, SEATS)
     return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(critics, logged, step, by)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vlbm.estimators.critics.bellman import Logged, Shape
-from vlbm.parallel import WHOLE, over_devices, placed, split_along
+from vlbm.parallel import REPLICATED, make_sharding, put_on, split_along
 
 # The axes of all that belongs to policies: copies or places first, then policies.
 SEATS = split_along(1)
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
         return self.table[self.place]
 
 
-ASKED = Asked(SEATS, WHOLE)  # type: ignore[arg-type]  # where its parts are
+ASKED = Asked(SEATS, REPLICATED)  # type: ignore[arg-type]  # where its parts are
 
 
 def lots_for(policies: int, logged: Logged) -> tuple[int, int]:
@@ -41,4 +41,4 @@ def lots_for(policies: int, logged: Logged) -> tuple[int, int]:
 
 def seated(tree: Any, shape: Shape) -> Any:
     """Every array where the policies are that it belongs to."""
-    return placed(jax.tree.map(np.asarray, tree), over_devices(shape.lots, SEATS))
+    return put_on(jax.tree.map(np.asarray, tree), make_sharding(shape.lots, SEATS))

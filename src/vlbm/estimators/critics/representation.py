@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from vlbm.data.episodes import Episodes
 from vlbm.estimators.critics.layers import MLP, Linear, stacked
 from vlbm.nn.optimiser import Schedule
-from vlbm.nn.training import Evaluated, train
+from vlbm.nn.training import LossOutput, train
 from vlbm.progress import Progress
 
 DISCOUNTS = (0.0, 0.9, 0.98)  # beside the one asked for: what comes at once, soon and later
@@ -90,11 +90,11 @@ def learn_trunk(book: Book, lessons: Lessons, *, seed: int, progress: Progress) 
         for _ in range(book.weight.shape[1])
     ]
 
-    def evaluate(forecaster: Forecaster, book: Book, key: PRNGKeyArray) -> Evaluated:
+    def evaluate(forecaster: Forecaster, book: Book, key: PRNGKeyArray) -> LossOutput:
         step = book.pool[jax.random.randint(key, (lessons.batch,), 0, len(book.pool))]
         # A sum over models: each has its own gradient, whatever the others do.
         loss = (book.weight[step].T * book.error(forecaster, step)).mean(axis=1).sum()
-        return Evaluated(loss, {"loss": loss}, forecaster)
+        return LossOutput(loss, {"loss": loss}, forecaster)
 
     forecaster, history = train(
         evaluate,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.blocks import in_blocks
 from vlbm.estimators.critics.choices import Choices
@@ -21,7 +21,7 @@ from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.critics.trained import Trained, asked
 from vlbm.nn.optimiser import Schedule
-from vlbm.parallel import WHOLE, over_devices, placed, split
+from vlbm.parallel import REPLICATED, make_sharding, put_on, split
 from vlbm.progress import Progress
 
 STRIDE = 50  # steps per compiled call
@@ -67,7 +67,7 @@ def train(
     Steps are drawn from the `pool`, the same for all policies. `initial` are the rows whose values
     are looked at on the way.
     """
-    keep_programs()
+    enable_compilation_cache()
     random = np.random.default_rng(seed)
     before = np.asarray(logged.before)
     # Adam begins with zeros, which need no program.
@@ -75,7 +75,7 @@ def train(
     optimiser = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), fresh)
     critics, optimiser = seated((critics, optimiser), shape)
     state = State(critics, critics, critics, optimiser)
-    logged = placed(logged, over_devices(shape.lots))
+    logged = put_on(logged, make_sharding(shape.lots))
     table = seated(choices.table(), shape) if choices.copies else None
     count = min(probe_size(critics), len(pool))
     sound = critics
@@ -141,7 +141,7 @@ def _advance(
         losses = jnp.zeros((shape.copies, shape.lot.policies))
         return in_blocks(stretch, (state, losses), answers, bounds, shape)
 
-    specs = (SEATS, WHOLE, ASKED, WHOLE, WHOLE)
+    specs = (SEATS, REPLICATED, ASKED, REPLICATED, REPLICATED)
     return split(own, shape.lots, in_specs=specs, out_specs=SEATS)(state, logged, choice, drawn, bounds)
 
 

@@ -16,7 +16,7 @@ from vlbm.estimators.critics.bellman import Logged, Shape
 from vlbm.estimators.critics.choices import Choices
 from vlbm.estimators.critics.lots import ASKED, SEATS, Asked, seated
 from vlbm.estimators.critics.networks import Critics
-from vlbm.parallel import WHOLE, released, split, split_along
+from vlbm.parallel import REPLICATED, split, split_along, uncommit
 
 CHUNK = 1024  # observations evaluated at once: what networks keep of them should fit in caches
 TOGETHER = 32  # chunks of one compiled call: every call claims its memory anew, page by page
@@ -62,14 +62,14 @@ class Trained:
         """What the policies do at logged observations."""
         return asked(self.choices, self.table, rows, draw, self.shape)
 
-    def released(self) -> Trained:
+    def uncommit(self) -> Trained:
         """The same on one device, without the table and what is on empty seats."""
         count = len(self.choices.policies)
         return replace(
             self,
-            critics=released(jax.tree.map(lambda leaf: np.asarray(leaf)[:, :count], self.critics)),
+            critics=uncommit(jax.tree.map(lambda leaf: np.asarray(leaf)[:, :count], self.critics)),
             shape=replace(self.shape, policies=count, lots=1),
-            logged=released(self.logged),
+            logged=uncommit(self.logged),
             choices=replace(self.choices, empty=0),
             table=None,
             course=self.course[..., :count],
@@ -144,7 +144,7 @@ def _state_values(
 
         return by_chunks(values, rows, choice.place)
 
-    specs, both = (SEATS, WHOLE, WHOLE, ASKED), split_along(2)
+    specs, both = (SEATS, REPLICATED, REPLICATED, ASKED), split_along(2)
     return split(own, shape.lots, in_specs=specs, out_specs=both)(critics, logged, rows, choice)
 
 
@@ -155,4 +155,6 @@ def _action_values(
     def own(critics: Critics, logged: Logged, steps: Array) -> Array:
         return by_chunks(lambda part: logged.logged_values(critics, part, shape.lot), steps)
 
-    return split(own, shape.lots, in_specs=(SEATS, WHOLE, WHOLE), out_specs=SEATS)(critics, logged, steps)
+    return split(own, shape.lots, in_specs=(SEATS, REPLICATED, REPLICATED), out_specs=SEATS)(
+        critics, logged, steps
+    )

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 from vlbm.estimators.critics.bellman import Logged
 from vlbm.estimators.critics.networks import Critics
 from vlbm.estimators.ratios.batches import Answers, Batch, many_batches
@@ -101,7 +101,7 @@ def train(
     Steps are drawn from the `pool` and beginnings from the rows in `initial`, the same for all policies.
     `value` says what ratios of some steps make every policy worth, to be looked at on the way.
     """
-    keep_programs()
+    enable_compilation_cache()
     random = np.random.default_rng(seed)
     probe = random.choice(pool, min(PROBE, len(pool)), replace=False)
     before, copies = np.asarray(logged.before), max(answers.choices.copies, 1)

@@ -172,7 +172,7 @@ class RatioEvaluator(Evaluator):
             initial=logs.first_observation,
             value=balance.values,
             seed=request.seed,
-            progress=request.progress.titled("training ratios"),
+            progress=request.progress.with_title("training ratios"),
         )
         return Corrected(balance, trained)
 
