@@ -26,7 +26,7 @@ class Actions(StrEnum):
 
 
 # What the user typed: pages say how to make them again.
-typed: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())
+command_arguments: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())
 
 Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page to decide from.")]
 Method = Annotated[
@@ -75,10 +75,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 def load_episodes(path: str, column: list[str], n_actions: int | None) -> Episodes:
     from vlbm.data.readers import load
 
-    return load(path, n_actions=n_actions, **named_columns(column))
+    return load(path, n_actions=n_actions, **parse_columns(column))
 
 
-def named_columns(column: list[str]) -> dict[str, Any]:
+def parse_columns(column: list[str]) -> dict[str, Any]:
     """What --column says, as `load` takes it."""
     columns: dict[str, Any] = {}
     for entry in column:
@@ -129,13 +129,13 @@ def learns_a_world(method: str) -> bool:
     return hasattr(settings_type_of(method), "train_world")
 
 
-def keep(evaluator: Any, directory: Path) -> None:
+def save_evaluator(evaluator: Any, directory: Path) -> None:
     """Save what was fitted, where there is something to save."""
     if hasattr(evaluator, "save"):
         evaluator.save(directory)
 
 
-def check_before_fitting(logged: Episodes, policies: dict[str, Any]) -> None:
+def check_policies(logged: Episodes, policies: dict[str, Any]) -> None:
     """A policy that does not fit or does not act should be told before minutes of training, not after."""
     from vlbm.policies import check_actions, check_fit
 
@@ -164,7 +164,7 @@ def check_writable(path: Path | None) -> None:
 
 def command_line() -> str:
     """The command that is running, as it can be typed again."""
-    return shlex.join(["vlbm", *typed.get()])
+    return shlex.join(["vlbm", *command_arguments.get()])
 
 
 def make_console() -> Any:

@@ -53,7 +53,7 @@ def simulate(
     if (episodes is None) == (steps is None):
         raise ValueError("give either the number of episodes or the number of steps")
     gymnasium = require("gymnasium", extra="gym", purpose="simulating")
-    act = _acting(policy, actions)
+    act = _make_act(policy, actions)
     begun: list[Episode] = []
     lanes: list[Any] = []
     running: list[Episode | None] = [None] * LANES
@@ -65,14 +65,14 @@ def simulate(
                 wanted = taken < steps if episodes is None else len(begun) < episodes  # type: ignore[operator]
                 if running[lane] is None and wanted:
                     if lane == len(lanes):
-                        lanes.append(_make(gymnasium, environment, horizon, options))
+                        lanes.append(_make_environment(gymnasium, environment, horizon, options))
                     first, _ = lanes[lane].reset(seed=_episode_seed(seed, len(begun)))
                     episode = Episode(len(begun), [np.asarray(first, np.float32)])
                     running[lane] = episode
                     begun.append(episode)
             if not any(running):
                 break
-            observation, keys = _gathered(running, base)
+            observation, keys = _stack_observations(running, base)
             chosen = act(observation, keys)
             for lane, current in enumerate(running):
                 if current is None:
@@ -90,11 +90,13 @@ def simulate(
     n_actions = getattr(lanes[0].action_space, "n", None)
     for lane in lanes:
         lane.close()
-    return _with_log_prob(_logged(begun, steps, n_actions), policy if actions == "sample" else None)
+    return _add_log_prob(_to_episodes(begun, steps, n_actions), policy if actions == "sample" else None)
 
 
-def _make(gymnasium: Any, environment: str, horizon: int, options: Mapping[str, Any] | None) -> Any:
-    with _without_notices(), warnings.catch_warnings():
+def _make_environment(
+    gymnasium: Any, environment: str, horizon: int, options: Mapping[str, Any] | None
+) -> Any:
+    with _silence_mujoco(), warnings.catch_warnings():
         # Gymnasium advises newer versions of environments; published returns belong to the older ones.
         warnings.filterwarnings("ignore", message=".*out of date")
         return gymnasium.make(
@@ -103,7 +105,7 @@ def _make(gymnasium: Any, environment: str, horizon: int, options: Mapping[str, 
 
 
 @contextmanager
-def _without_notices() -> Iterator[None]:
+def _silence_mujoco() -> Iterator[None]:
     """MuJoCo's notices about its own old model files, once per environment, help nobody here."""
     try:
         import mujoco
@@ -122,7 +124,7 @@ def _episode_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
-def _gathered(running: list[Episode | None], base: Any) -> tuple[np.ndarray, Any]:
+def _stack_observations(running: list[Episode | None], base: Any) -> tuple[np.ndarray, Any]:
     """Observations of all lanes, zeros where one rests, and for each the episode and step it is at."""
     shape = next(episode.observations[0].shape for episode in running if episode is not None)
     observation = np.zeros((len(running), *shape), np.float32)
@@ -134,10 +136,10 @@ def _gathered(running: list[Episode | None], base: Any) -> tuple[np.ndarray, Any
     return observation, (base, moment)
 
 
-def _acting(policy: Policy, actions: str) -> Act:
+def _make_act(policy: Policy, actions: str) -> Act:
     if isinstance(policy, TracedPolicy):
         return lambda observation, keys: np.asarray(
-            _choose(policy, observation, *keys, sampled=actions == "sample")
+            _act_batch(policy, observation, *keys, sampled=actions == "sample")
         )
     if actions == "mean":
         return lambda observation, keys: np.asarray(policy.mean(observation))
@@ -148,7 +150,7 @@ def _acting(policy: Policy, actions: str) -> Act:
 
 # Compiled once for all policies of one shape.
 @eqx.filter_jit
-def _choose(policy: TracedPolicy, observation: Any, base: Any, moment: Any, *, sampled: bool) -> jax.Array:
+def _act_batch(policy: TracedPolicy, observation: Any, base: Any, moment: Any, *, sampled: bool) -> jax.Array:
     if not sampled:
         return policy.mean(observation)
 
@@ -159,7 +161,7 @@ def _choose(policy: TracedPolicy, observation: Any, base: Any, moment: Any, *, s
     return jax.vmap(one)(observation, moment)
 
 
-def _logged(begun: list[Episode], steps: int | None, n_actions: int | None) -> Episodes:
+def _to_episodes(begun: list[Episode], steps: int | None, n_actions: int | None) -> Episodes:
     """The first episodes that together have `steps` steps, or all of them."""
     length = np.array([len(episode.rewards) for episode in begun])
     count = len(begun) if steps is None else int(np.searchsorted(np.cumsum(length), steps)) + 1
@@ -174,7 +176,7 @@ def _logged(begun: list[Episode], steps: int | None, n_actions: int | None) -> E
     )
 
 
-def _with_log_prob(episodes: Episodes, policy: Policy | None) -> Episodes:
+def _add_log_prob(episodes: Episodes, policy: Policy | None) -> Episodes:
     if policy is None or not has_log_prob(policy):
         return episodes
     answered = episodes.observation[episodes.observation_before]

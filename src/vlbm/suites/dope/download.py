@@ -49,15 +49,15 @@ def fetch(
         if recorded not in (None, found):
             raise InputError(
                 f"{address}: is not what was first downloaded from there (SHA-256 {found}, recorded "
-                f"{recorded}); to accept the new file, delete {_record(target)}"
+                f"{recorded}); to accept the new file, delete {_record_path(target)}"
             )
         # The record goes first: a file without one is never taken for whole.
-        write_text(_record(target), f"{found}  {target.name}\n")
+        write_text(_record_path(target), f"{found}  {target.name}\n")
         arrived.replace(target)
     return target
 
 
-def finished(target: Path) -> bool:
+def is_downloaded(target: Path) -> bool:
     """Whether a download is there with its record; the contents are not looked at."""
     return target.is_file() and recorded_checksum(target) is not None
 
@@ -74,12 +74,12 @@ def verify(target: Path, address: str) -> None:
 
 def recorded_checksum(target: Path) -> str | None:
     try:
-        return _record(target).read_text(encoding="utf-8").split()[0]
+        return _record_path(target).read_text(encoding="utf-8").split()[0]
     except (OSError, IndexError):
         return None
 
 
-def _record(target: Path) -> Path:
+def _record_path(target: Path) -> Path:
     return target.with_name(f"{target.name}.sha256")
 
 

@@ -53,7 +53,7 @@ class ExactSystem(Protocol):
         """Q, the same after a given action."""
 
 
-def truths(system: ExactSystem, *, discount: float, horizon: int | None) -> dict[str, float]:
+def true_values(system: ExactSystem, *, discount: float, horizon: int | None) -> dict[str, float]:
     """The value of every target policy."""
     return {
         name: system.value(policy, discount=discount, horizon=horizon)

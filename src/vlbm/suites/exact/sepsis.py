@@ -38,7 +38,7 @@ def sepsis(*, horizon: int = 60, discount: float = 0.99) -> TabularSystem:
     )
     gain = system.action_values(system.behaviour, discount=discount, horizon=None)[0]
     best = np.eye(system.actions)[np.where(clinicians > 0, gain, -np.inf).argmax(axis=-1)]
-    targets = {f"power {power:g}": resolute(clinicians, power) for power in (0.8, 1.5)}
+    targets = {f"power {power:g}": power_policy(clinicians, power) for power in (0.8, 1.5)}
     # Now and then the treatment, of those clinicians use, after which their patients do best.
     targets |= {
         f"better {share:g}": TabularPolicy((1 - share) * clinicians + share * best) for share in (0.1, 0.2)
@@ -46,7 +46,7 @@ def sepsis(*, horizon: int = 60, discount: float = 0.99) -> TabularSystem:
     return replace(system, targets=targets)
 
 
-def resolute(probability: np.ndarray, power: float) -> TabularPolicy:
+def power_policy(probability: np.ndarray, power: float) -> TabularPolicy:
     """A policy's probabilities raised to a power: above 1 it favours what it did already, below 1 less."""
     raised = probability**power
     return TabularPolicy(raised / raised.sum(axis=-1, keepdims=True))
