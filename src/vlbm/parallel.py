@@ -1,4 +1,4 @@
-"""Every core a device: models train side by side, batches and imagined episodes are split over them."""
+"""Work on several devices: models train in parallel, batches and roll-outs are sharded."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from jaxtyping import Array
 Result = TypeVar("Result")
 
 DEVICE_AXIS = "devices"
-ARRAYS = (jax.Array, np.ndarray)  # of a trained model, or of one that was loaded
+ARRAYS = (jax.Array, np.ndarray)  # trained models have the former, loaded ones the latter
 REPLICATED, SHARDED = PartitionSpec(), PartitionSpec(DEVICE_AXIS)
 
 
 def count_shards(batch: int, *, smallest: int = 1) -> int:
-    """Over how many devices a batch can be split evenly, with at least the smallest share for each."""
+    """The number of devices that divides a batch evenly, with at least `smallest` examples on each."""
     most = min(len(jax.local_devices()), max(batch // smallest, 1))
     return max(shards for shards in range(1, most + 1) if batch % shards == 0)
 
 
 def map_shards(function: Callable[[Any, Any], Any], shards: int) -> Callable[[Any, Any], Any]:
-    """f(what is the same for all, a batch), the batch's leading axis split over devices, which never meet."""
+    """f(replicated, batch) with the batch sharded along its leading axis, without communication."""
     if shards == 1:
         return function
     specs = (REPLICATED, SHARDED)
@@ -39,7 +39,7 @@ def map_shards(function: Callable[[Any, Any], Any], shards: int) -> Callable[[An
 
 
 class Devices:
-    """Where a training runs: on one device, or with each batch split over several."""
+    """The devices of one training: a single one, or several that each batch is sharded over."""
 
     def __init__(self, shards: int = 1):
         self.shards = shards
@@ -47,12 +47,12 @@ class Devices:
 
     @contextmanager
     def acquire(self) -> Iterator[Sharding | None]:
-        """Where the next stretch of work has its arrays; None leaves them where they are."""
+        """The sharding for the next chunk of work; None leaves arrays where they are."""
         self._raise_if_stopped()
         yield make_sharding(self.shards)
 
     def stop(self) -> None:
-        """Let nobody begin another stretch."""
+        """Make every later `acquire` raise KeyboardInterrupt."""
         self._stopped.set()
 
     @property
@@ -61,11 +61,11 @@ class Devices:
 
     def _raise_if_stopped(self) -> None:
         if self.stopped:
-            raise KeyboardInterrupt  # meant for all who work here, heard by one
+            raise KeyboardInterrupt  # only one thread receives Ctrl-C
 
 
 class DevicePool(Devices):
-    """Devices lent for a stretch of work at a time, so that three trainings keep two devices busy."""
+    """A pool of devices, acquired for one chunk of work at a time: three trainings can share two devices."""
 
     def __init__(self, devices: Sequence[jax.Device]):
         super().__init__()
@@ -84,10 +84,10 @@ class DevicePool(Devices):
 
 
 def run_parallel(jobs: Sequence[Callable[[Devices], Result]], *, batch: int) -> list[Result]:
-    """What each job gave, without those that were not begun before Ctrl-C.
+    """The results of all jobs, without those that had not started before Ctrl-C.
 
-    Several jobs take turns on the devices, which never wait for each other. A single job has its batches
-    split over all of them.
+    Several jobs share a pool of devices, without synchronisation. A single job has its batches sharded over
+    all devices.
     """
     devices = jax.local_devices()[: len(jobs)]
     if len(devices) == 1:
@@ -95,7 +95,7 @@ def run_parallel(jobs: Sequence[Callable[[Devices], Result]], *, batch: int) -> 
     devices = DevicePool(devices)
     with ThreadPoolExecutor(max_workers=len(jobs), thread_name_prefix="training") as workers:
         futures = [workers.submit(job, devices) for job in jobs]
-        with suppress(KeyboardInterrupt):  # heard by the main thread alone
+        with suppress(KeyboardInterrupt):  # raised in the main thread only
             wait(futures, return_when=FIRST_EXCEPTION)
         if not all(future.done() for future in futures):
             devices.stop()
@@ -111,27 +111,27 @@ def _run_sequentially(jobs: Sequence[Callable[[Devices], Result]], devices: Devi
 
 
 def split_batch(batch: Any, shards: int) -> Any:
-    """Within a compiled function: every device computes its share of what follows from this batch."""
+    """Within a compiled function: shard a batch over devices."""
     return batch if shards == 1 else jax.lax.with_sharding_constraint(batch, make_sharding(shards, SHARDED))
 
 
 def make_sharding(shards: int, spec: PartitionSpec = REPLICATED) -> Sharding | None:
-    """On so many devices, unless told otherwise the same on each; one needs no arrangement."""
+    """A sharding over devices, by default replicated; None for a single device."""
     return NamedSharding(_mesh(shards), spec) if shards > 1 else None
 
 
 def each_device() -> list[Sharding]:
-    """Every device for itself, for work that is handed out in turn."""
+    """One sharding per device."""
     return [SingleDeviceSharding(device) for device in jax.local_devices()]
 
 
 def put_on(tree: Any, sharding: Sharding | None) -> Any:
-    """Every array there; None leaves them where they are."""
+    """All arrays with this sharding; None leaves them where they are."""
     return tree if sharding is None else _device_put(tree, lambda leaf: leaf, sharding)
 
 
 def unreplicate(tree: Any) -> Any:
-    """Every array on one device alone: what follows is then computed once, not on every device."""
+    """The copy on the first device of replicated arrays, so that later work runs on one device."""
 
     def first(leaf: Any) -> Any:
         several = isinstance(leaf, jax.Array) and len(leaf.sharding.device_set) > 1
@@ -141,17 +141,17 @@ def unreplicate(tree: Any) -> Any:
 
 
 def uncommit(tree: Any) -> Any:
-    """Every array bound to no device: it can be used together with any other."""
+    """Arrays that are not committed to a device, so that they can be combined with any other."""
     return _device_put(tree, np.asarray)
 
 
 def to_device(values: np.ndarray) -> Array:
-    """Numbers as JAX keeps them, put there as they are: other ways compile a program for every shape."""
+    """A float32 device array; unlike jnp.asarray this compiles nothing."""
     return jax.device_put(np.asarray(values, np.float32))
 
 
 def _device_put(tree: Any, change: Callable[[Any], Any], sharding: Sharding | None = None) -> Any:
-    """The tree with every array changed and put there, all in one call: each takes its time."""
+    """Change all arrays and put them on a device in one call, since each call has a fixed cost."""
     leaves, structure = jax.tree.flatten(tree)
     arrays = [index for index, leaf in enumerate(leaves) if isinstance(leaf, ARRAYS)]
     changed = jax.device_put([change(leaves[index]) for index in arrays], sharding)

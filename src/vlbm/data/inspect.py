@@ -1,4 +1,4 @@
-"""What a set of logged episodes holds, and what looks wrong with it."""
+"""Statistics of logged episodes, and warnings about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DISCOUNT = 0.995
 SHORT = 0.05  # of the median length
 FAR = 50.0  # interquartile ranges from the median
-SAMPLE = 100_000  # rows that quartiles are taken from; enough to tell 50 ranges from 5
+SAMPLE = 100_000  # rows that quartiles are computed from
 
 
 class Spread(NamedTuple):
@@ -31,7 +31,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Inspection:
-    """Facts about episodes, in the order in which one asks for them."""
+    """Statistics of logged episodes."""
 
     episodes: int
     steps: int
@@ -53,7 +53,7 @@ class Inspection:
 
 
 def inspect(episodes: Episodes, *, discount: float = DISCOUNT, gamma: float | None = None) -> Inspection:
-    """Look at every episode once; fast enough for millions of steps. `gamma` also names the discount."""
+    """Statistics and warnings; `gamma` is another name for the discount."""
     discount = discount if gamma is None else gamma
     undiscounted, discounted = episodes.returns(), episodes.returns(discount)
     counts: tuple[int, ...] = ()
@@ -103,7 +103,9 @@ def _list_information(ranges: tuple[tuple[float, float], ...], counts: tuple[int
     if outside:
         said.append(f"actions leave [-1, 1] in {_list_some(outside, 'dimension')}")
     if unused:
-        said.append(f"never taken: {_list_some(unused, 'action')}; policies that take them cannot be judged")
+        said.append(
+            f"never taken: {_list_some(unused, 'action')}; policies that take them cannot be evaluated"
+        )
     return tuple(said)
 
 
@@ -126,7 +128,7 @@ def _find_warnings(episodes: Episodes) -> Iterable[str]:
 
 
 def _find_outliers(episodes: Episodes) -> Iterable[str]:
-    """Values so far out that they are likely mistakes, such as a sensor's error code."""
+    """Extreme values, likely errors such as a sensor's error code."""
     named = {"observations": episodes.observation, "rewards": episodes.reward[:, None]}
     if not episodes.discrete:
         named["actions"] = episodes.action
@@ -134,7 +136,7 @@ def _find_outliers(episodes: Episodes) -> Iterable[str]:
         sample = values[:: max(len(values) // SAMPLE, 1)]
         lower, median, upper = np.percentile(sample, (25, 50, 75), axis=0)
         distance = np.maximum(values.max(axis=0) - median, median - values.min(axis=0))
-        # Half of the values or more are equal where the range is zero, and it measures nothing.
+        # Columns with an interquartile range of zero are skipped.
         far = np.flatnonzero((upper > lower) & (distance > FAR * (upper - lower)))
         if len(far):
             worst = far[np.argmax(distance[far] / (upper - lower)[far])]
@@ -146,8 +148,8 @@ def _find_outliers(episodes: Episodes) -> Iterable[str]:
 
 
 def _count_duplicates(episodes: Episodes) -> int:
-    """How many episodes repeat another one, number for number."""
-    # Only episodes of equal length and return can be equal, which leaves few to compare in full.
+    """The number of exact duplicates of other episodes."""
+    # Only episodes of equal length and return are compared in full.
     key = np.stack([episodes.length.astype(np.float64), episodes.returns()], axis=1)
     _, group, size = np.unique(key, axis=0, return_inverse=True, return_counts=True)
     candidates = np.flatnonzero(size[group.reshape(-1)] > 1)
@@ -170,7 +172,7 @@ def _list_some(numbers: list[int], noun: str) -> str:
 
 
 def render(inspection: Inspection, console: Console) -> None:
-    """Print an inspection: facts first, then what is missing, assumed and suspicious."""
+    """Print an inspection: facts first, then warnings, assumptions and missing fields."""
     from rich.markup import escape
     from rich.panel import Panel
     from rich.table import Table
@@ -193,7 +195,7 @@ def render(inspection: Inspection, console: Console) -> None:
     words.add_row("observations", _count(inspection.observation_size, "number"))
     words.add_row("actions", _describe_actions(inspection))
     words.add_row("log-probabilities", log_prob)
-    words.add_row("ended by the system", f"{inspection.terminated:.0%} of the episodes")
+    words.add_row("terminated", f"{inspection.terminated:.0%} of the episodes")
 
     title = f"{_count(inspection.episodes, 'episode')}, {_count(inspection.steps, 'step')}"
     body = Table.grid(padding=(1, 0))

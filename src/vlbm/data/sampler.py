@@ -17,26 +17,26 @@ from vlbm.data.view import EpisodeView
 
 
 class Window(eqx.Module):
-    """Steps of one episode, or of many along a leading axis; where `valid` is False numbers mean nothing."""
+    """Steps of one episode, or of many along a leading axis; values where `valid` is False are padding."""
 
     observation: Float[Array, "*batch steps+1 obs"]
     action: Float[Array, "*batch steps act"]  # discrete actions come as one-hot vectors
     reward: Float[Array, "*batch steps"]
-    terminated: Float[Array, "*batch steps"]  # 1 where the system ended the episode after this step
+    terminated: Float[Array, "*batch steps"]  # 1 at the last step of a terminated episode
     valid: Bool[Array, "*batch steps"]
 
 
 class WindowStarts(NamedTuple):
-    """Where windows begin."""
+    """First steps of a batch of windows."""
 
-    episode: Int[Array, " batch"]  # number in the collection
+    episode: Int[Array, " batch"]  # index in the collection
     start: Int[Array, " batch"]
 
 
 class EpisodeIndex(eqx.Module):
-    """Which episodes may be drawn and how long they are, which is all that drawing depends on."""
+    """The episodes that may be sampled, and their lengths."""
 
-    chosen: Int[Array, " chosen"]  # numbers in the collection
+    chosen: Int[Array, " chosen"]  # indices in the collection
     length: Int[Array, " chosen"]
 
     @classmethod
@@ -46,8 +46,8 @@ class EpisodeIndex(eqx.Module):
     def draw(self, key: PRNGKeyArray, *, batch: int, at_start: float) -> WindowStarts:
         """Random windows: a share `at_start` begins with any episode, the rest at any logged step.
 
-        Windows may run past their episode's end, where steps are not valid. Moved back to end with it, they
-        would show terminations at their last step only, and a world learns that none comes before.
+        Windows may run past their episode's end, where steps are not valid. If they were shifted back to end
+        there, terminations would occur at the last step of windows only, and the model would learn that.
         """
         place_key, begin_key, episode_key = jax.random.split(key, 3)
         ends = jnp.cumsum(self.length)
@@ -70,7 +70,7 @@ class Plan(NamedTuple):
 
     batch: int
     steps: int
-    at_start: float = 0.0  # share of windows that begin with an episode
+    at_start: float = 0.0  # share of windows that start at the first step of an episode
     whole: bool = False  # windows are whole episodes, padded to `steps`
 
     def draw(self, index: EpisodeIndex, key: PRNGKeyArray) -> WindowStarts:
@@ -80,10 +80,10 @@ class Plan(NamedTuple):
 
 
 class Sampler(eqx.Module):
-    """A collection of episodes on the device, of which some may be drawn.
+    """Samples windows from episodes that are on the device.
 
-    An argument of compiled functions, never a constant in them. Samplers that draw from equally large parts
-    of one collection have the same shapes, so models with other held-out episodes share compiled programs.
+    An argument of compiled functions, never a constant in them. Samplers of equally many episodes of one
+    collection have the same shapes, so models with other held-out episodes share compiled programs.
     """
 
     observation: Float[Array, "rows obs"]
@@ -133,20 +133,18 @@ class Sampler(eqx.Module):
 
 
 class MappedSampler:
-    """The windows that a `Sampler` would draw for the same keys, gathered from files larger than memory.
+    """The windows that a `Sampler` would draw for the same keys, read from memory-mapped files.
 
-    Those of the next steps are gathered while the present ones run, so that a disk is not waited for.
+    The windows of the next steps are prefetched in a thread.
     """
 
     def __init__(self, log: EpisodeView, plan: Plan):
         self._log, self._plan = log, plan
         self._index = EpisodeIndex.of(log)
-        # Compiled for a stack of keys, so that the places of several steps are one call.
+        # One call draws the windows of several steps.
         self._draw = eqx.filter_jit(jax.vmap(plan.draw, in_axes=(None, 0)))
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="windows")
-        self._prefetched: tuple[tuple[int, int], Future[Window]] | None = (
-            None  # which steps', and their windows
-        )
+        self._prefetched: tuple[tuple[int, int], Future[Window]] | None = None  # (begin, count), windows
 
     def gather(self, keys: Callable[[int, int], PRNGKeyArray], *, begin: int, count: int) -> Window:
         """The batches of `count` steps from `begin`, stacked; `keys(begin, count)` are those of the steps."""
@@ -163,7 +161,7 @@ class MappedSampler:
 
 
 def cut_mapped(log: EpisodeView, starts: WindowStarts, *, steps: int) -> Window:
-    """As `Sampler.cut`, on the host: only the rows that are asked for are read."""
+    """As `Sampler.cut`, on the host: only the rows that are needed are read."""
     episodes = log.collection
     episode, start = (np.asarray(part)[..., None] for part in starts)
     within, length = start + np.arange(steps), episodes.length[episode]
@@ -180,7 +178,7 @@ def cut_mapped(log: EpisodeView, starts: WindowStarts, *, steps: int) -> Window:
 
 
 def _read_rows(values: np.ndarray, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows *columns"]:
-    """Rows of what may be a np.memmap, whose own ways make every look at it slow."""
+    """Rows as float32; indexing a plain view avoids the overhead of np.memmap."""
     return values.view(np.ndarray)[row].astype(np.float32, copy=False)
 
 

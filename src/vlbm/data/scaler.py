@@ -13,13 +13,13 @@ from jaxtyping import Array, Float
 
 from vlbm.parallel import to_device
 
-BLOCK_ROWS = 65_536  # taken at once: deviations in double precision weigh more than the values
-# Below this spread a column is taken for a constant: dividing by it would blow rounding up to signal.
+BLOCK_ROWS = 65_536  # rows per block, to bound the memory of double-precision temporaries
+# Columns with a smaller relative deviation count as constant: scaling would amplify rounding errors.
 CONSTANT = 1e-6
 
 
 class Moments(NamedTuple):
-    """Number, mean, summed squares about it, and range of columns, in double precision."""
+    """Row count, mean, sum of squared deviations and range of columns, in double precision."""
 
     rows: int
     mean: Float[np.ndarray, " columns"]
@@ -34,7 +34,7 @@ class Moments(NamedTuple):
         return cls(len(block), mean, squares, block.min(axis=0), block.max(axis=0))
 
     def merge(self, other: Self) -> Moments:
-        """Of both together, without the cancellation that sums of raw squares suffer."""
+        """Moments of both blocks together, by Chan's update, which avoids cancellation."""
         rows = self.rows + other.rows
         difference = other.mean - self.mean
         return Moments(
@@ -47,7 +47,7 @@ class Moments(NamedTuple):
 
 
 class Scaler(eqx.Module):
-    """Mean and deviation of each column, with the range that was seen, in standardised units."""
+    """Mean and standard deviation of each column, and its observed range in standardised units."""
 
     mean: Float[Array, " columns"]
     scale: Float[Array, " columns"]
@@ -62,7 +62,7 @@ class Scaler(eqx.Module):
 
     @classmethod
     def fit_blocks(cls, blocks: Iterable[Float[np.ndarray, "rows columns"]]) -> Self:
-        """As `fit`, from values that come a block at a time."""
+        """As `fit`, from blocks of rows."""
         seen: Moments | None = None
         for block in blocks:
             seen = Moments.of(block) if seen is None else seen.merge(Moments.of(block))
@@ -88,10 +88,10 @@ class Scaler(eqx.Module):
     def clip(
         self, standardised: Float[Array, "*batch columns"], margin: float
     ) -> Float[Array, "*batch columns"]:
-        """Keep within the range that was seen, widened by `margin` times its width on both sides."""
+        """Clip to the observed range, widened by `margin` times its width on both sides."""
         width = margin * (self.high - self.low)
         return jnp.clip(standardised, self.low - width, self.high + width)
 
     def _constants(self) -> tuple[Array, Array]:
-        # The data decide these, not the optimiser.
+        # Not trained.
         return jax.lax.stop_gradient(self.mean), jax.lax.stop_gradient(self.scale)

@@ -1,4 +1,4 @@
-"""EpisodeView: some episodes of a collection, by number, read in pieces and never copied as a whole."""
+"""EpisodeView: a subset of a collection of episodes, read in blocks and never copied as a whole."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from jaxtyping import Bool, Float, Int
 
 from vlbm.data.episodes import Episodes, split_indices
 
-BLOCK_ROWS = 65_536  # read at once when everything is read
+BLOCK_ROWS = 65_536  # rows per block
 
 
 class Steps(NamedTuple):
-    """Where some steps lie in the collection."""
+    """Rows of some steps in the collection."""
 
     row: Int[np.ndarray, " rows"]  # of the action and the reward
-    before: Int[np.ndarray, " rows"]  # of the observation that the action answered; the next one followed
+    before: Int[np.ndarray, " rows"]  # of the observation before the action; the next row is the one after it
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeView:
-    """Episodes of a collection that may be larger than memory; they stay where they are until asked for."""
+    """A subset of a collection that may be larger than memory."""
 
     collection: Episodes
     chosen: Int[np.ndarray, " episodes"]
 
     @classmethod
     def of(cls, episodes: Episodes | EpisodeView) -> EpisodeView:
-        """All of them."""
+        """A view of all episodes."""
         if isinstance(episodes, EpisodeView):
             return episodes
         return cls(episodes, np.arange(episodes.count))
@@ -119,7 +119,7 @@ class EpisodeView:
 
 
 def _iterate_blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of rows laid end to end: which episode each belongs to, and where in it, a block at a time."""
+    """The episode of each row and the position in it, a block of rows at a time."""
     upto = np.cumsum(length)
     for begin in range(0, int(upto[-1]), BLOCK_ROWS):
         row = np.arange(begin, min(begin + BLOCK_ROWS, int(upto[-1])))
@@ -128,5 +128,5 @@ def _iterate_blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.n
 
 
 def _as_ndarray(values: np.ndarray) -> np.ndarray:
-    """The same memory without the ways of np.memmap, which make every look at it slow."""
+    """The same memory as a plain array: indexing np.memmap is slow."""
     return values.view(np.ndarray)

@@ -1,4 +1,4 @@
-"""Files to Episodes, checked once at the border."""
+"""Readers: files to Episodes, validated on loading."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SUFFIXES = {".hdf5": "HDF5", ".h5": "HDF5", ".npz": "NPZ", ".parquet": "Parquet"
 
 
 def load(path: PathLike, *, n_actions: int | None = None, download: bool = False, **columns: Any) -> Episodes:
-    """Episodes from a file or directory, told apart by what is in it, not by its name.
+    """Episodes from a file or directory, recognised by its content, not by its name.
 
     `n_actions` says how many discrete actions there are. Tables (Parquet, CSV) also take the fields of
     `Columns`, such as observation="sensor" or episode="run". `minari:ID` names a Minari data set,
     which `download` may fetch.
     """
     kind = _check_kind(path, n_actions, columns)
-    # The readers' libraries are slow to import, so each waits until it is needed.
+    # Readers are imported on use, because their libraries are slow to import.
     if kind == "minari":
         return minari.load(path, n_actions=n_actions, download=download)
     if kind == "npz":
@@ -55,9 +55,9 @@ def pack(
     download: bool = False,
     **columns: Any,
 ) -> Episodes:
-    """Write the episodes of a source, named as for `load`, to a folder that is mapped and never read whole.
+    """Write the episodes of a source, named as for `load`, to a folder that is memory-mapped.
 
-    HDF5 and NPZ files go through in pieces, so that they may be larger than memory.
+    HDF5 and NPZ files are read in chunks, so that they may be larger than memory.
     """
     kind = _check_kind(path, n_actions, columns)
     if kind == "hdf5":
@@ -68,14 +68,14 @@ def pack(
             packed.write_description(folder, episodes)
         return packed.load(directory)
     if kind == "npz":
-        # Beside the folder: where there is room for it, there is room for its parts.
+        # On the same file system as the target, which must have room for the data anyway.
         with tempfile.TemporaryDirectory(dir=Path(directory).absolute().parent, prefix=".") as unpacked:
             return save_packed(npz.load_in_chunks(path, Path(unpacked), n_actions=n_actions), directory)
     return save_packed(load(path, n_actions=n_actions, download=download, **columns), directory)
 
 
 def _check_kind(path: PathLike, n_actions: int | None, columns: dict[str, Any]) -> str:
-    """Which reader takes a path; options that it cannot take are refused."""
+    """The kind of a path; unsupported options are refused."""
     kind = _detect_kind(path)
     if kind is None:
         raise InputError(_explain_unreadable(path))
@@ -116,7 +116,7 @@ def is_data(path: PathLike) -> bool:
 
 
 def _detect_kind(path: PathLike) -> str | None:
-    """Which reader the contents ask for."""
+    """The reader for a path, by its content."""
     place = Path(path)
     if str(path).startswith("minari:"):
         return "minari"
@@ -138,7 +138,7 @@ def _detect_kind(path: PathLike) -> str | None:
 
 
 def _explain_unreadable(path: PathLike) -> str:
-    """One sentence on why no reader takes the path."""
+    """Why no reader accepts the path."""
     place = Path(path)
     if not place.exists():
         return f"{path}: there is no such file; check the path, or write minari:ID for a Minari data set"
@@ -180,7 +180,7 @@ def _has_arrays(path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith(".npy") for name in archive.namelist())
     except Exception:
-        # A torn archive of that name goes to the reader, which says that it is torn.
+        # A damaged .npz goes to the reader, which reports the damage.
         return path.suffix.lower() == ".npz"
 
 

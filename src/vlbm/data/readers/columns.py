@@ -1,4 +1,4 @@
-"""Which columns of a table hold what."""
+"""Matching the columns of a table to their roles."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REQUIRED = ("observation", "action", "reward")
 
 
 class ColumnMatch(NamedTuple):
-    """The columns of one role; `single` when one column carries exactly the name asked for."""
+    """The columns of one role; `single` if one column has exactly the requested name."""
 
     names: tuple[str, ...]
     single: bool
@@ -124,6 +124,6 @@ def _match_columns(
 
 
 def _list_columns(present: Sequence[str]) -> str:
-    """The columns that are there, as many as one can read."""
+    """The columns of the table, at most 40 of them."""
     shown = ", ".join(present[:40])
     return f"the columns are: {shown}" + (f" and {len(present) - 40} more" if len(present) > 40 else "")

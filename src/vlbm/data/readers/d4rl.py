@@ -13,10 +13,10 @@ from vlbm.errors import InputError
 def load(
     path: check.Path, *, n_actions: int | None = None, allocate: Allocate = allocate_in_memory
 ) -> Episodes:
-    """Episodes of an HDF5 file with D4RL's fields; other fields and groups are left alone.
+    """Episodes of an HDF5 file with D4RL's fields; other fields and groups are ignored.
 
     Needs `observations`, `actions`, `rewards` and `terminals`; uses `timeouts`, `next_observations`
-    and `infos/action_log_probs` where they are. `place` makes the arrays that are filled.
+    and `infos/action_log_probs` where they are. `allocate` makes the output arrays.
     """
     with check.translate_errors(path, "HDF5"):
         file = h5py.File(path, "r")
@@ -24,7 +24,7 @@ def load(
         with check.translate_errors(path, "HDF5"):
             found = {name: file[name] for name in FIELDS if name in file}
             fields = {name: item for name, item in found.items() if isinstance(item, h5py.Dataset)}
-            # Asked here, because a damaged header shows itself only when its type is wanted.
+            # Checked inside, because h5py reads a damaged header only when its type is accessed.
             for name, item in fields.items():
                 check.numeric(path, name, item.dtype)
             others = [

@@ -63,7 +63,7 @@ def make_episodes(
 
 
 def check_numbers(path: check.Path, episodes: Episodes) -> None:
-    """Every number is finite, and every id is one of the n_actions; read in pieces."""
+    """Every number is finite, and every id is one of the n_actions; read in blocks."""
     for name in NUMBERS:
         values = getattr(episodes, name)
         if values is None:

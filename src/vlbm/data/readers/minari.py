@@ -14,7 +14,7 @@ from vlbm.data.episodes import Episodes
 from vlbm.data.readers import check
 from vlbm.errors import InputError, require
 
-# A row of an image would fill memory and tell the models nothing; larger observations need features first.
+# Larger observations, such as images, would need too much memory; they need features first.
 LARGEST_OBSERVATION = 4096
 
 

@@ -20,14 +20,14 @@ SMALL = ("length", "terminated", "n_actions", "notes")
 
 def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
     """Episodes written by `save_npz`, or flat arrays with D4RL's names and `log_probs`."""
-    # Pickled objects could run code, so they are never allowed in.
+    # Unpickling could run code.
     with check.translate_errors(path, "NPZ"), np.load(path, allow_pickle=False) as file:
         arrays = {name: _read_member(path, file, name) for name in _select_fields(path)}
     return _make_episodes(path, arrays, n_actions, allocate_in_memory)
 
 
 def load_in_chunks(path: check.Path, folder: Path, *, n_actions: int | None = None) -> Episodes:
-    """As `load`, with everything in files in the folder instead of memory; they must outlive the episodes."""
+    """As `load`, with memory-mapped files in the folder, which must outlive the episodes."""
     arrays = {}
     with check.translate_errors(path, "NPZ"), zipfile.ZipFile(path) as archive:
         for name in _select_fields(path):
@@ -39,7 +39,7 @@ def load_in_chunks(path: check.Path, folder: Path, *, n_actions: int | None = No
 
 
 def save_npz(episodes: Episodes, path: check.Path) -> None:
-    """Write episodes to a compressed file that `load` gives back exactly; never leaves half a file."""
+    """Write episodes to a compressed file that `load` restores exactly; the write is atomic."""
     target = Path(path)
     arrays = {name: getattr(episodes, name) for name in layout.FIELDS}
     if episodes.log_prob is not None:
@@ -48,7 +48,7 @@ def save_npz(episodes: Episodes, path: check.Path) -> None:
         arrays["n_actions"] = np.asarray(episodes.n_actions)
     if episodes.notes:
         arrays["notes"] = np.asarray(episodes.notes)
-    # In the same folder, because a file can only be moved in one stroke within a file system.
+    # In the same folder: a rename is atomic only within a file system.
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
     try:
         with open(unfinished, "wb") as file:

@@ -1,4 +1,4 @@
-"""Packed folders: plain NumPy arrays that are mapped rather than read, for data larger than memory."""
+"""Packed folders: memory-mapped NumPy arrays, for data larger than memory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ VERSION = 1
 
 
 def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
-    """Episodes whose numbers stay on disk until they are looked at.
+    """Episodes with memory-mapped arrays.
 
-    Shapes are checked here; the numbers themselves were checked when the folder was written, because
-    looking at all of them takes as long as reading everything.
+    Only shapes are checked here; values were checked when the folder was written.
     """
     folder = Path(path)
     with check.translate_errors(path, "a packed folder"):
@@ -65,7 +64,7 @@ def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
 def save_packed(parts: Episodes | Iterable[Episodes], path: check.Path) -> Episodes:
     """Write episodes, or one collection after another, to a folder, and map them from there.
 
-    Parts are written as they come, so that they need never stand in memory together.
+    Parts are written one at a time, so that they need not fit in memory together.
     """
     with create_folder(path) as folder:
         whole: Episodes | None = None
@@ -90,7 +89,7 @@ def save_packed(parts: Episodes | Iterable[Episodes], path: check.Path) -> Episo
 
 
 def write_description(folder: Path, episodes: Episodes) -> None:
-    """Write what is small beside the numbers."""
+    """Write lengths, terminations and metadata."""
     np.save(folder / "length.npy", episodes.length, allow_pickle=False)
     np.save(folder / "terminated.npy", episodes.terminated, allow_pickle=False)
     described: dict[str, Any] = {
@@ -106,7 +105,7 @@ def write_description(folder: Path, episodes: Episodes) -> None:
 
 @contextmanager
 def create_folder(path: check.Path) -> Iterator[Path]:
-    """A folder that takes its name only when everything in it has been written."""
+    """A temporary folder that is renamed to `path` once everything has been written."""
     target = Path(path)
     if target.exists():
         raise InputError(f"{path}: exists already; remove it or give another name")
@@ -121,12 +120,12 @@ def create_folder(path: check.Path) -> Iterator[Path]:
 
 
 def allocate_in(folder: Path) -> Allocate:
-    """Arrays that are files in the folder, to be filled in pieces."""
+    """An allocator of memory-mapped arrays in the folder."""
 
     def allocate(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
         file = folder / f"{name}.npy"
         values = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
-        # A disk that is full would otherwise show itself by ending the process.
+        # Reserve the space now: writing to a sparse mapping on a full disk kills the process.
         with open(file, "r+b") as opened:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         return values
@@ -158,7 +157,7 @@ class _Column:
         self._rows += len(values)
 
     def close(self) -> None:
-        """Say how many rows there are: the header leaves room for any number."""
+        """Write the final number of rows into the header, which has room for any number."""
         self._file.seek(0)
         self._write_header()
         self._file.close()
@@ -173,13 +172,13 @@ class _Column:
 
 
 def _mmap_modes(present: set[str]) -> dict[str, Any]:
-    """How each field is opened: numbers are mapped, what there is one of for each episode is read."""
+    """How to open each field: per-step arrays are mapped, per-episode arrays are read."""
     fields = (*layout.FIELDS, *(name for name in layout.NUMBERS if name not in layout.FIELDS))
     return {name: "r" if name in layout.NUMBERS else None for name in fields if name in present}
 
 
 def _append_part(path: check.Path, whole: Episodes, part: Episodes) -> Episodes:
-    """What is small of both; numbers stay those of the first, for they are written already."""
+    """Lengths, terminations and notes of both; per-step arrays are on disk already."""
     if (whole.n_actions is None) != (part.n_actions is None):
         raise InputError(f"{path}: some parts have discrete actions and some have vectors; write them apart")
     return replace(

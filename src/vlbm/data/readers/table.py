@@ -21,7 +21,7 @@ from vlbm.errors import InputError
 
 
 class RowOrder(NamedTuple):
-    """The order of rows by episode and step (None where they stand so), and which are last in an episode."""
+    """The order of rows by episode and step (None if they are sorted), and which are last in an episode."""
 
     order: Int[np.ndarray, " rows"] | None
     last: Bool[np.ndarray, " rows"]
@@ -29,7 +29,7 @@ class RowOrder(NamedTuple):
 
 
 class ParquetTable:
-    """A Parquet file read one column at a time, so that it never stands in memory whole."""
+    """A Parquet file read one column at a time, to save memory."""
 
     def __init__(self, path: check.Path) -> None:
         self._path = path
@@ -68,7 +68,7 @@ def load_frame(frame: Any, columns: Columns | None = None, *, n_actions: int | N
 
 
 def _as_table(frame: Any) -> pa.Table:
-    """An Arrow table of what users hold; nothing is imported for it."""
+    """An Arrow table from a DataFrame, without importing pandas or polars."""
     try:
         if isinstance(frame, pa.Table):
             return frame
@@ -115,7 +115,7 @@ def _order_rows(
     """Rows by episode and step, each step once, no episode longer than its end."""
     step = _read_steps(path, table, found["step"].names[0]) if "step" in found else None
     if "episode" not in found:
-        # File order; an episode begins after an end, and where the step number falls back.
+        # File order; an episode begins after a done flag, and where the step number decreases.
         begins = np.zeros(len(done), bool)
         begins[1:] = done[:-1]
         if step is not None:
@@ -156,7 +156,7 @@ def _count_gaps(step: Shaped[np.ndarray, " rows"] | None, last: Bool[np.ndarray,
 
 
 def _list_assumptions(found: dict[str, ColumnMatch], rows: RowOrder) -> tuple[str, ...]:
-    """What missing columns and rows leave open."""
+    """What was assumed because of missing columns and rows."""
     notes = []
     if "episode" not in found and "step" not in found:
         cuts = [found[role].names[0] for role in ("terminated", "truncated") if role in found]
@@ -228,7 +228,7 @@ def _read_steps(path: check.Path, table: Table, name: str) -> Shaped[np.ndarray,
     if pa.types.is_temporal(column.type):
         return column.to_numpy()
     values = _to_array(path, table, name)
-    # Only checked: single precision would make clock times equal.
+    # Checked only: in single precision, clock times would collide.
     check.finite(path, name, values)
     return values
 
@@ -308,7 +308,7 @@ def _read_csv(path: check.Path, names: Sequence[str]) -> pa.Table:
     with check.translate_errors(path, "CSV"):
         return pyarrow.csv.read_csv(
             path,
-            # Our own reading of the header, so that blanks around a name do not matter.
+            # The header is parsed here, so that blanks around names are ignored.
             read_options=pyarrow.csv.ReadOptions(column_names=present, skip_rows=1),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
             convert_options=pyarrow.csv.ConvertOptions(include_columns=list(names)),

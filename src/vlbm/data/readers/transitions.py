@@ -22,7 +22,7 @@ FIELDS = (*REQUIRED, "timeouts", "next_observations", *LOG_PROB)
 BLOCK_ROWS = 65_536
 
 
-# Makes the array that a field of Episodes is to fill, given its name, shape and type.
+# Allocates the array of a field of Episodes, given its name, shape and type.
 Allocate = Callable[[str, tuple[int, ...], type], np.ndarray]
 
 
@@ -31,7 +31,7 @@ def allocate_in_memory(name: str, shape: tuple[int, ...], dtype: type) -> np.nda
 
 
 class Segments(NamedTuple):
-    """Where the recorded episodes lie in the file, and where their observations go."""
+    """Rows of the recorded episodes in the file, and target rows of their observations."""
 
     begin: Int[np.ndarray, " recorded"]  # row of each recorded episode's first step
     end: Int[np.ndarray, " recorded"]  # and of its last
@@ -81,9 +81,9 @@ def assemble(
     notes: tuple[str, ...] = (),
     allocate: Allocate = allocate_in_memory,
 ) -> Episodes:
-    """Episodes from fields named as in D4RL; `notes` grows by what had to be assumed.
+    """Episodes from fields named as in D4RL; assumptions are appended to `notes`.
 
-    Reads block by block straight into place, so that an HDF5 file never stands in memory twice.
+    Blocks are read straight into the target arrays, so that the data are in memory only once.
     """
     _check_shapes(path, fields)
     terminal = check.flags(path, "terminals", _read_column(path, fields["terminals"]))
@@ -152,7 +152,7 @@ def _check_shapes(path: check.Path, fields: Mapping[str, Rows]) -> None:
 def _find_timeouts(
     path: check.Path, fields: Mapping[str, Rows], terminal: Bool[np.ndarray, " rows"]
 ) -> tuple[Bool[np.ndarray, " rows"], tuple[str, ...]]:
-    """Where a time limit ended an episode, and what had to be assumed."""
+    """Steps at which a time limit ended an episode, and assumptions made."""
     if "timeouts" in fields:
         return check.flags(path, "timeouts", _read_column(path, fields["timeouts"])), ()
     if "next_observations" in fields:
@@ -184,10 +184,10 @@ def _find_jumps(path: check.Path, fields: Mapping[str, Rows]) -> Bool[np.ndarray
 def _segment(
     end: Int[np.ndarray, " recorded"], terminated: Bool[np.ndarray, " recorded"], *, final_known: bool
 ) -> Segments:
-    """Place every observation; without the one that follows an episode's last step, that step may go."""
+    """The segments; without next observations, truncated episodes lose their last step."""
     recorded = np.diff(end, prepend=-1)
-    # A step whose outcome nobody recorded teaches nothing, so its observation becomes the final one.
-    # Where the system itself ended the episode, nothing follows and the last step's reward must stay.
+    # The outcome of the last step of a truncated episode is unknown, so its observation becomes the final
+    # one. In terminated episodes no observation is needed after it, and the last reward is kept.
     shortened = np.zeros_like(terminated) if final_known else ~terminated
     length = recorded - shortened
     observations = np.where(length > 0, length + 1, 0)
@@ -280,7 +280,7 @@ def _read_column(path: check.Path, values: Rows) -> Shaped[np.ndarray, " rows"]:
 
 
 def _read_slice(path: check.Path, values: Rows, start: int, stop: int) -> Shaped[np.ndarray, "rows ..."]:
-    # Arrays cannot fail here; a damaged HDF5 file shows itself only when its chunks are unpacked.
+    # A damaged HDF5 file raises only when its chunks are decompressed.
     with check.translate_errors(path, "HDF5"):
         return np.asarray(values[start:stop])
 
@@ -288,7 +288,7 @@ def _read_slice(path: check.Path, values: Rows, start: int, stop: int) -> Shaped
 def _block_bounds(values: Rows) -> Iterator[tuple[int, int]]:
     """First and last row (exclusive) of each block to read at once."""
     count = values.shape[0]
-    # HDF5 unpacks whole chunks, so blocks that end between two chunks unpack each of them once.
+    # Blocks are whole HDF5 chunks, so that each chunk is decompressed once.
     chunk = (getattr(values, "chunks", None) or (1,))[0]
     size = max(BLOCK_ROWS // chunk, 1) * chunk
     for start in range(0, count, size):
