@@ -1,4 +1,4 @@
-"""A learnt world as a Gymnasium environment, one episode at a time or many side by side."""
+"""A learnt world as a Gymnasium environment, single or vectorised."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ class LearnedEnvironment(gymnasium.Env[np.ndarray, Any]):
     """A fitted world to act in.
 
     Episodes start from logged initial observations (or from the prior, if the settings say so, or from
-    `reset(options={"observation": ...})`), end with the learnt probability or by the user's rule, and
-    are cut off at the horizon. Actions beyond the logged range are taken as they are: the world was
-    never shown what they do.
+    `reset(options={"observation": ...})`), terminate with the learnt probability or by the user's rule, and
+    are truncated at the horizon. Actions outside the logged range are not clipped: the world extrapolates.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class LearnedEnvironment(gymnasium.Env[np.ndarray, Any]):
 class LearnedVectorEnvironment(VectorEnv[np.ndarray, Any, np.ndarray]):
     """Many episodes in one fitted world, advanced by one compiled call a step.
 
-    An episode that ended starts afresh in the next step, whatever its action then: its reward is 0.
+    Autoreset at the next step: a done episode is reset instead, its action ignored and its reward 0.
     """
 
     def __init__(

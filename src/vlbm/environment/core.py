@@ -1,4 +1,4 @@
-"""Episodes side by side in a learnt world: what both kinds of environment are made of."""
+"""VectorCore: vectorised episodes in a learnt world, the core of both environments."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.worlds.base import Outcome, World
 from vlbm.worlds.rollout import Termination, apply_termination
 
-# How far rounding can carry a single-precision number past a bound, as a share of the bound.
+# Relative rounding error of single precision at a bound.
 ROUNDING = 1e-6
 
 
 class StepResult(NamedTuple):
-    """What a step showed of every episode."""
+    """The result of a step for every episode."""
 
     observation: Float[np.ndarray, "episodes obs"]
     reward: Float[np.ndarray, " episodes"]
@@ -34,7 +34,7 @@ class StepResult(NamedTuple):
 
 
 class VectorCore:
-    """Episodes side by side in one world; all that is random comes from the generator given."""
+    """Vectorised episodes in one world; all random numbers come from the generator given."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class VectorCore:
         *,
         generator: np.random.Generator,
     ) -> Float[np.ndarray, "episodes obs"]:
-        """The observation of every episode, once those that are due have begun."""
+        """Reset the masked episodes; the observations of all."""
         if self.state is None and not reset_mask.all():
             raise ResetNeeded("call reset() for all episodes before resetting some of them")
         given = options.get("observation")
@@ -81,7 +81,7 @@ class VectorCore:
         return self.observation.copy()
 
     def step(self, action: np.ndarray, *, generator: np.random.Generator) -> StepResult:
-        """Move every episode on; those that have ended begin afresh instead."""
+        """Step every episode; done ones are reset instead."""
         if self.state is None:
             raise ResetNeeded("call reset() before step()")
         reset_mask = self.done
@@ -113,7 +113,7 @@ class VectorCore:
     def _draw_starts(
         self, reset_mask: Bool[np.ndarray, " episodes"], generator: np.random.Generator
     ) -> Float[np.ndarray, "episodes obs"] | None:
-        """A logged initial observation for every episode that is due; None leaves it to the prior."""
+        """A logged initial observation for every masked episode; None starts from the prior."""
         if self.initial is None:
             return None
         start = np.zeros_like(self.observation)
@@ -144,7 +144,7 @@ class VectorCore:
     def _check_action(
         self, action: np.ndarray, reset_mask: Bool[np.ndarray, " episodes"]
     ) -> Shaped[np.ndarray, "episodes *act"]:
-        """Actions as the world takes them; those of episodes that begin afresh are not looked at."""
+        """Validated actions; those of episodes that are reset are ignored."""
         if isinstance(self.action_space, spaces.Discrete):
             n_actions = int(self.action_space.n)
             if not np.issubdtype(action.dtype, np.integer):
@@ -154,7 +154,7 @@ class VectorCore:
             return action.astype(np.int32)
         if not np.issubdtype(action.dtype, np.number):
             raise InputError(f"action: it is of type {action.dtype}, expected numbers")
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        with np.errstate(over="ignore"):  # overflow becomes infinite, which is refused below
             action = action.astype(np.float32)
         if not np.isfinite(action[~reset_mask]).all():
             raise InputError(f"action: {action[~reset_mask]} has values that are not finite")
@@ -170,7 +170,7 @@ def _reset_masked(
     start: Float[Any, "episodes obs"] | None,
     seed: UInt32[Any, ""],
 ) -> tuple[Any, Float[Array, "episodes obs"]]:
-    """Begin the episodes that are due; no state is needed if that is all of them."""
+    """Reset the masked episodes; no state is needed if that is all of them."""
     reset_key, _, _ = jax.random.split(jax.random.key(seed), 3)
     new_state, first = _reset(world, start, len(reset_mask), reset_key)
     if state is None:
@@ -197,7 +197,7 @@ def _advance(
         nothing = jnp.zeros(reset_mask.shape)
         return _select(reset_mask, (new_state, Outcome(first, nothing, nothing)), (state, outcome))
 
-    # Most steps begin no episode, and encoding an observation costs as much as a step.
+    # Skipped on most steps: encoding an observation costs as much as a step.
     state, outcome = jax.lax.cond(reset_mask.any(), begin, lambda: (state, outcome))
     return state, outcome, terminated
 
@@ -212,14 +212,14 @@ def _reset(
 
 
 def _select(reset_mask: Bool[Array, " episodes"], new: Any, old: Any) -> Any:
-    """The new of the episodes that are due, the old of the others."""
+    """The new state of masked episodes, the old one of the others."""
     return jax.tree.map(
         lambda new, old: jnp.where(reset_mask.reshape(-1, *[1] * (new.ndim - 1)), new, old), new, old
     )
 
 
 def _observation_space(world: World, initial: Float[np.ndarray, "starts obs"]) -> spaces.Box:
-    """The range predictions are kept in; unbounded where they are not."""
+    """The range that predictions are clipped to; unbounded without clipping."""
     margin = world.imagination.clip_margin
     if margin is None:
         return spaces.Box(-np.inf, np.inf, initial.shape[1:], np.float32)
@@ -235,7 +235,7 @@ def _action_space(world: World) -> spaces.Box | spaces.Discrete:
 
 
 def _raw_range(scaler: Scaler, margin: float) -> tuple[np.ndarray, np.ndarray]:
-    """The range that was seen, in raw units, widened by a share of it and by what rounding may add."""
+    """The logged range in raw units, widened by a share of it and by rounding errors."""
     mean, scale, low, high = (
         np.asarray(part, np.float64) for part in (scaler.mean, scaler.scale, scaler.low, scaler.high)
     )

@@ -25,14 +25,14 @@ from vlbm.storage import check_identity, load_tree, read_information, save_tree
 
 Model = TypeVar("Model")
 
-# Steps per compiled call: the fewest, the most where they are quick, and those of mapped data. Progress and
-# Ctrl-C come between calls.
+# Steps per compiled call: minimum, maximum, and the number for mapped data. Progress is reported and Ctrl-C
+# handled between calls.
 FEWEST, MOST, MAPPED = 1, 50, 10
-PATIENCE = 3.0  # seconds a call may take if it makes more than the fewest steps
+PATIENCE = 3.0  # target seconds per call
 
 
 class LossOutput(NamedTuple):
-    """A loss with its terms, and the model with its running averages moved on."""
+    """A loss with its terms, and the model with updated running averages."""
 
     loss: Scalar
     terms: dict[str, Scalar]
@@ -41,7 +41,7 @@ class LossOutput(NamedTuple):
 
 @dataclass
 class History:
-    """What happened: one entry for every validation."""
+    """Training history: one entry for every validation."""
 
     entries: list[dict[str, float]] = field(default_factory=list)
     best_step: int = 0
@@ -50,10 +50,10 @@ class History:
     interrupted: bool = False
 
     def record(self, step: int, values: dict[str, float]) -> bool:
-        """Keep an entry; True if no earlier model validated better."""
+        """Append an entry; True if it is the best so far."""
         score = values["validation"]
         self.entries.append({"step": step, **values})
-        # The first model counts even when its score is not a number: there is no better one yet.
+        # The first entry is the best so far even if its score is NaN.
         better = self.best_score is None or math.isnan(self.best_score) or score < self.best_score
         if better:
             self.best_step, self.best_score = step, score
@@ -61,7 +61,7 @@ class History:
 
 
 class Checkpoint(NamedTuple, Generic[Model]):
-    """All that the next step depends on, and the best model so far."""
+    """The state of training, and the best model so far."""
 
     model: Model
     best: Model
@@ -83,12 +83,11 @@ def train(
     devices: Devices | None = None,
     progress: Progress = silent,
 ) -> tuple[Model, History]:
-    """The model that validates best along the way, or without validation the last, and how it came about.
+    """The model with the best validation score, or without validation the last one, and the history.
 
-    `evaluate` is given what `draw` draws from the data for a step, or without it all of them. Step i draws
-    everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one bit for bit. `identity`
-    says what a checkpoint belongs to; resuming another is refused. In a place with several shards, batches
-    are split.
+    `evaluate` gets the batch that `draw` samples from the data, or without it all data. Step i draws its
+    random numbers from `fold_in(key, i)`, so a resumed run equals the uninterrupted one bit for bit. A
+    checkpoint with another `identity` is refused. With several shards in `devices`, batches are sharded.
     """
     enable_compilation_cache()
     devices = devices or Devices()
@@ -111,7 +110,7 @@ def train(
             saved = unreplicate(Checkpoint(model, best, optimiser_state))
             save_tree(checkpoint, saved, information=information)
 
-    fixed: dict[Any, Any] = {}  # data and key on every device that had a turn
+    fixed: dict[Any, Any] = {}  # data and key on every device used so far
     count = MAPPED if mapped else FEWEST
     began = time.monotonic() - history.seconds
     done = first
@@ -148,14 +147,14 @@ def train(
         except KeyboardInterrupt:
             devices.stop()
             history.interrupted = True
-    if not history.entries:  # there was no validation, or none so far: what there is must do
+    if not history.entries:  # no validation so far
         best = unreplicate(model)
     history.seconds = time.monotonic() - began
     return uncommit(best), history
 
 
 def _step_keys(key: PRNGKeyArray, index: Array) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """For drawing a step's batch, and for its loss."""
+    """Keys for the batch of a step, and for its loss."""
     draw_key, loss_key = jax.random.split(jax.random.fold_in(key, index))
     return draw_key, loss_key
 
@@ -164,7 +163,7 @@ def _draw_keys(key: PRNGKeyArray, begin: int, count: int) -> PRNGKeyArray:
     return jax.vmap(lambda index: _step_keys(key, index)[0])(begin + jnp.arange(count))
 
 
-# The same function for equal arguments: models of one kind share a compiled program.
+# Cached, so that models with equal settings share a compiled program.
 @lru_cache(maxsize=16)
 def _compile_steps(
     evaluate: Callable[[Any, Any, PRNGKeyArray], LossOutput],
@@ -185,7 +184,7 @@ def _compile_steps(
         evaluated = evaluate(model, batch, key)
         return evaluated.loss, evaluated
 
-    # Nothing is donated: Ctrl-C comes while a call runs, and the model from before it is still needed.
+    # No buffer donation: if Ctrl-C interrupts a call, the model from before it is still needed.
     @eqx.filter_jit
     def advance(model: Any, optimiser_state: Any, data: Any, key: PRNGKeyArray, begin: Array, end: Array):
         def step(index: Array, model: Any, optimiser_state: Any) -> tuple[Any, Any, dict[str, Scalar]]:

@@ -1,4 +1,4 @@
-"""Whether policies fit the data, and whether what they answer is an action."""
+"""Validation of policies against the data, and of the actions they return."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlbm.policies.base import Policy
 def check_fit(
     policies: Mapping[str, Policy], *, observation_size: int, action_size: int, discrete: bool
 ) -> None:
-    """Refuse the first policy whose sizes are not those of the data; what it cannot tell is not checked."""
+    """Refuse the first policy whose sizes are not those of the data; unknown sizes are not checked."""
     for name, policy in policies.items():
         if policy.observation_size not in (None, observation_size):
             raise InputError(
@@ -38,7 +38,7 @@ def check_fit(
 def check_actions(
     name: str, action: Any, *, batch: int, action_size: int | None, discrete: bool
 ) -> Shaped[np.ndarray, " batch *act"]:
-    """The actions as float32 vectors or int32 ids, or an error that says what policy `name` did wrong."""
+    """The actions as float32 vectors or int32 ids, or an error that names the policy."""
     try:
         values = np.asarray(action)
     except ValueError as error:

@@ -82,7 +82,7 @@ def _find_method(candidate: Any, name: str) -> Callable[..., Any] | None:
 
 
 def _accepts(function: Callable[..., Any], parameter: str) -> bool:
-    """Whether a function takes an argument of that name; those that cannot tell are believed to."""
+    """Whether a function takes an argument of that name; assumed if the signature is unknown."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -93,7 +93,7 @@ def _accepts(function: Callable[..., Any], parameter: str) -> bool:
 
 
 def _wrap_predict(predict: Callable[..., Any], deterministic: bool) -> Callable[[Any], Any]:
-    """`predict` as others have it, or as Stable-Baselines3, which answers with a state beside the action."""
+    """An act function from `predict`, which in Stable-Baselines3 returns (action, state)."""
     options = {"deterministic": deterministic} if _accepts(predict, "deterministic") else {}
 
     def act(observation: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Files and functions -> policies, told apart by what is in them."""
+"""Loading policies from files and functions, recognised by content."""
 
 from __future__ import annotations
 

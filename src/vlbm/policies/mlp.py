@@ -84,7 +84,7 @@ class MLPPolicy(TracedPolicy):
         dtype, size = head.bias.dtype, head.bias.shape
 
         def vector(value: Any) -> Array:
-            # By NumPy, because JAX would compile a program for each shape of policy that is loaded.
+            # NumPy, because jnp.broadcast_to compiles a program for each shape.
             return jnp.asarray(np.broadcast_to(np.asarray(value, dtype), size))
 
         self.hidden = tuple(hidden)

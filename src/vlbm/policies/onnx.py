@@ -17,7 +17,7 @@ FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(flo
 class ONNXPolicy(HostPolicy):
     """An ONNX graph from observations `[batch, obs]` to actions, its first output; further ones are ignored.
 
-    It acts the same way every time: a graph has no seed to set. A graph that was exported for a fixed
+    It is deterministic: a graph has no seed to set. A graph that was exported for a fixed
     batch is run as often as it takes, the last time on repeated rows; a free batch is much faster.
     """
 
@@ -25,7 +25,7 @@ class ONNXPolicy(HostPolicy):
         self.path = path
         runtime = require("onnxruntime", extra="onnx", purpose="Running an ONNX policy")
         options = runtime.SessionOptions()
-        # Policies are small, and the roll-out around them wants the other cores.
+        # Single-threaded: policies are small, and the roll-out uses the other cores.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         try:

@@ -28,7 +28,7 @@ SAC_LOG_STD = {"log_std_min": np.float32(-20.0), "log_std_max": np.float32(2.0)}
 
 
 def read_sb3(path: Path) -> MLPPolicy:
-    """Rebuild the acting network of a saved model; its values and optimisers are left aside."""
+    """Rebuild the acting network of a saved model; value networks and optimisers are ignored."""
     torch = require("torch", extra="torch", purpose="Reading a Stable-Baselines3 model")
     try:
         with zipfile.ZipFile(path) as archive:

@@ -33,7 +33,7 @@ SCALARS = ("log_std_min", "log_std_max", "exploration")
 
 
 def policy_from_tensors(tensors: Mapping[str, Any], *, source: str) -> MLPPolicy:
-    """Check every array of a file once, naming the file and the array that is wrong."""
+    """A policy from named arrays; errors name the file and the array."""
     unread = {name: value for name, value in tensors.items() if name not in TEXTS}
     nonlinearity, distribution = (_read_text(tensors, name, source) for name in TEXTS)
 
@@ -68,7 +68,7 @@ def policy_from_tensors(tensors: Mapping[str, Any], *, source: str) -> MLPPolicy
         warnings.warn(f"{source}: {', '.join(remarks)} are no weights and were left aside", stacklevel=2)
     unread = {name: value for name, value in unread.items() if name not in remarks}
     if unread:
-        # An array we do not know could be one that changes the actions, such as a normalisation.
+        # An unknown array could change the actions, such as a normalisation.
         raise InputError(f"{source}: '{min(unread)}' is not part of the layout of policy weights")
     try:
         return MLPPolicy(

@@ -19,8 +19,8 @@ BATCH = 256
 def encode(model: BranchingModel, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
     """The mean latent of every observation, row for row as `episodes.observation`.
 
-    Episodes are read in stretches as long as the model was trained on: beyond that its recurrent
-    state was never seen. With an encoder for every branch, their latents stand side by side.
+    Episodes are encoded in windows as long as those of training, since longer ones give unseen recurrent
+    states. With an encoder for every branch, their latents are concatenated.
     """
     steps = model.window or int(episodes.length.max())
     sampler = Sampler.of(EpisodeView.of(episodes))
@@ -35,7 +35,7 @@ def encode(model: BranchingModel, episodes: Episodes) -> Float[np.ndarray, "step
         windows = WindowStarts(jnp.asarray(episode[chosen]), jnp.asarray(start[chosen]))
         latent = np.asarray(_encode(model, sampler.cut(windows, steps=steps)))
         within = start[chosen][:, None] + np.arange(steps + 1)
-        # Where two windows meet, the one that ends there knows more, and it alone writes.
+        # At the border of two windows, the latent of the earlier one has more context and is kept.
         last = episodes.length[episode[chosen]][:, None]
         real = (within <= last) & ((within > start[chosen][:, None]) | (within == 0))
         row = episodes.first_observation[episode[chosen]][:, None] + within

@@ -1,4 +1,4 @@
-"""rollout(): policies act in a learnt world, one episode at a time, all of them at once."""
+"""rollout(): imagined episodes of policies in a learnt world."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from vlbm.progress import Progress, silent
 from vlbm.worlds.base import Outcome, World
 
 CHUNK = 100  # steps per compiled call: progress, early stopping and Ctrl-C happen in between
-FEW_EPISODES = 64  # imagined episodes of policies of one shape that are not worth a second device or a pause
-LONG_CHUNK = 1000  # steps per compiled call of so few
-HOST_STREAM = 2**32 - 1  # no episode has this number: the randomness of policies outside JAX hangs on it
+FEW_EPISODES = 64  # up to so many, one device and long chunks are faster
+LONG_CHUNK = 1000  # steps per compiled call for few episodes
+HOST_STREAM = 2**32 - 1  # random stream of policies outside JAX; no episode has this number
 
-# Says of many raw observations which of them end an episode.
+# A known termination rule: which of many raw observations are terminal.
 Termination = Callable[[Float[np.ndarray, "batch obs"]], Bool[np.ndarray, " batch"]]
 
 
 class Trace(NamedTuple):
-    """What a stretch of steps left behind."""
+    """The trajectories of a chunk of steps."""
 
     action: Shaped[Any, "episodes policies steps *act"]
     observation: Float[Any, "episodes policies steps obs"]  # after the action
@@ -41,7 +41,7 @@ class Trace(NamedTuple):
 
 
 class RolloutState(NamedTuple):
-    """Imagined episodes where they stand; episodes come first, then policies."""
+    """State of running episodes, with axes episodes, policies."""
 
     number: Int[Array, " episodes"]
     state: Any
@@ -66,9 +66,8 @@ def rollout(
     in JAX run inside the compiled loop; others are called once a step with the whole batch. `termination`
     ends episodes by a rule the user knows, beside the learnt one.
 
-    What is random in a step depends on the episode's number and the time alone: all policies meet the same
-    noise, so comparisons are sharp, and an estimate depends neither on the policies beside it nor on the
-    number of devices.
+    Common random numbers: the noise of a step depends on the episode's number and the time alone. This lowers
+    the variance of comparisons, and an estimate depends neither on the other policies nor on the devices.
     """
     enable_compilation_cache()
     traced = {name: policy for name, policy in policies.items() if isinstance(policy, TracedPolicy)}
@@ -95,7 +94,7 @@ def rollout(
                     fixed = (world, group, key, jnp.int32(time))
                     running, trace = _advance(fixed, running, steps=steps, actions=actions, shards=shards)
                 else:
-                    # What a world imagines after an end need not even be finite: no policy is shown it.
+                    # After termination observations may not be finite; policies get the first one instead.
                     seen = np.where(terminated[..., None], first, running.observation)
                     action = _call_host_policies(world, group, seen, actions, key, time)
                     running, trace = _advance_host(world, running, jnp.asarray(action), key, jnp.int32(time))
@@ -128,7 +127,7 @@ def apply_termination(
 
 
 def _chunk_length(horizon: int, most: int) -> int:
-    """Steps of each of the equal stretches, as few as they may be, that a roll-out is made in."""
+    """The length of the fewest equal chunks of at most `most` steps that cover the horizon."""
     return -(-horizon // -(-horizon // most))
 
 
@@ -141,7 +140,7 @@ def _begin(
     episodes: int,
     policies: int,
 ) -> RolloutState:
-    """All policies begin an episode alike."""
+    """All policies share the initial state of an episode."""
 
     def one(number: Array, observation: Array | None) -> tuple[Any, Array]:
         own = jax.random.fold_in(jax.random.fold_in(key, number), 0)
@@ -157,7 +156,7 @@ def _begin(
 
 
 def _draw_step_keys(key: PRNGKeyArray, number: Array, time: Array) -> tuple[PRNGKeyArray, ...]:
-    """For the policy's action, for the world, and for termination; the reset is what comes before time 0."""
+    """Keys for the action, the world and termination; `_begin` uses index 0 for the reset."""
     return tuple(jax.random.split(jax.random.fold_in(jax.random.fold_in(key, number), time + 1), 3))
 
 
@@ -206,7 +205,7 @@ def _call_host_policies(
     key: PRNGKeyArray,
     time: int,
 ) -> Shaped[np.ndarray, "episodes policies *act"]:
-    """What policies outside JAX do: each is called once, with all its episodes."""
+    """Actions of policies outside JAX: each is called once, with all its episodes."""
     own = jax.random.fold_in(jax.random.fold_in(key, HOST_STREAM), time)
     taken = []
     for index, (name, policy) in enumerate(policies.items()):
@@ -221,7 +220,7 @@ def _call_host_policies(
 def _advance_host(
     world: World, running: RolloutState, action: Array, key: PRNGKeyArray, time: Array
 ) -> tuple[RolloutState, Trace]:
-    """The next step of all episodes, whose actions are known."""
+    """The next step of all episodes with given actions."""
 
     def episode(number: Array, state: Any, action: Array) -> Any:
         _, *keys = _draw_step_keys(key, number, time)
@@ -235,11 +234,11 @@ def _advance_host(
 
 
 def _check_finite(names: list[str], trace: Trace, terminated: np.ndarray, first: int) -> None:
-    """A policy or model that leaves the numbers is reported by name, not averaged into the result."""
+    """Raise on values that are not finite, naming the policy or the model."""
     earlier = np.cumsum(trace.terminated, axis=2) - trace.terminated > 0
     alive = ~terminated[:, :, None] & ~earlier
     faults = []
-    # In the order in which a step makes them: what comes first is the cause, the rest its consequence.
+    # In the order in which a step computes them: the first is the cause.
     parts = (("actions", trace.action), ("rewards", trace.reward), ("observations", trace.observation))
     for order, (what, values) in enumerate(parts):
         broken = ~np.isfinite(values).reshape(*alive.shape, -1).all(axis=-1) & alive
