@@ -102,8 +102,7 @@ def log_by(name: str, facts: dict[str, Any], policies: dict[str, Any]) -> Any:
 
 
 def simulate_truth(environment: str, name: str, policy: Any) -> float:
-    from vlbm.paths import cache_directory
-    from vlbm.storage import write_text
+    from vlbm.storage import cache_directory, write_text
     from vlbm.suites import gym
     from vlbm.suites.simulate import simulate
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import jax
 
-from vlbm.paths import cache_directory
+from vlbm.storage import cache_directory
 
 
 @cache

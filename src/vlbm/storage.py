@@ -126,3 +126,12 @@ def _differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
 def _leaves_by_name(tree: Any) -> dict[str, Any]:
     paths, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array_like))
     return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf) for path, leaf in paths}
+
+
+def cache_directory() -> Path:
+    """The directory named by VLBM_CACHE, or `vlbm` in the user's cache directory."""
+    return Path(os.environ.get("VLBM_CACHE") or _user_cache() / "vlbm")
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -48,12 +48,12 @@ def _root(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; what the user can mend is one line on standard error and exit code 2."""
+    """Run a command; user errors are one line on standard error and exit code 2."""
     given = sys.argv[1:] if arguments is None else arguments
     command_arguments.set(tuple(given))
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
-        if "jax" not in sys.modules:  # called from a program that uses JAX, its devices are its own
+        if "jax" not in sys.modules:  # otherwise the calling program has set up JAX's devices
             use_cores()
         app(args=_expand_settings(given), prog_name="vlbm")
     except InputError as error:
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
-    """What is worth knowing of the input, without the line of code that says so."""
+    """Show a UserWarning as a note, without its line of code."""
     if category is UserWarning:
         typer.secho(f"note: {message}", fg=typer.colors.YELLOW, err=True)
 

@@ -151,8 +151,8 @@ def compare(
         candidates = load_policies(*inputs[1:])
         logged = load_episodes(inputs[0], column, n_actions)
     check_policies(logged, candidates)
-    asked = Estimand.from_request(**request, longest=logged.longest)
-    left_out = _drop_other_estimands(estimators, asked, logged) if methods is None else {}
+    requested = Estimand.from_request(**request, longest=logged.longest)
+    left_out = _drop_other_estimands(estimators, requested, logged) if methods is None else {}
 
     def add_left_out(comparison: Comparison) -> Comparison:
         return replace(comparison, failures={**left_out, **comparison.failures})
@@ -189,18 +189,20 @@ def compare(
     print_comparison(comparison, make_console())
 
 
-def _drop_other_estimands(estimators: dict[str, Any], asked: Estimand, logged: Episodes) -> dict[str, str]:
-    """Take away those that would answer for something else, which nobody asked for; says why."""
+def _drop_other_estimands(
+    estimators: dict[str, Any], requested: Estimand, logged: Episodes
+) -> dict[str, str]:
+    """Remove estimators with another estimand than the requested one; the reasons by name."""
     reasons = {}
     for name, estimator in list(estimators.items()):
         try:
-            answered = estimator.check_estimand(asked, logged)
+            estimand = estimator.check_estimand(requested, logged)
         except InputError:
-            continue  # comparing says it
-        if answered != asked:
+            continue  # reported by compare()
+        if estimand != requested:
             del estimators[name]
             reasons[name] = (
-                f"it would estimate another quantity ({answered}); to see it all the same, name it "
+                f"it would estimate another quantity ({estimand}); to see it all the same, name it "
                 f"(--methods {DEFAULT}); a second opinion on what was asked for: --methods vlbm,fqe"
             )
     return reasons

@@ -114,8 +114,8 @@ def evaluate(
         logged = load_episodes(inputs[0], column, n_actions)
         check_policies(logged, policies)
         estimator = make_estimator(method, preset, settings)
-        question = Estimand.from_request(**asked, actions=actions.value, longest=logged.longest)
-        estimator.check_estimand(question, logged)
+        estimand = Estimand.from_request(**asked, actions=actions.value, longest=logged.longest)
+        estimator.check_estimand(estimand, logged)
         evaluator = fit_estimator(inputs[0], logged, estimator, seed, save, resume, progress)
     request: dict[str, Any] = {
         "episodes": episodes,

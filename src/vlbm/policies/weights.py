@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +16,7 @@ from safetensors.numpy import save as to_safetensors
 
 from vlbm.errors import InputError
 from vlbm.policies.mlp import Layer, MLPPolicy
+from vlbm.storage import write_atomically
 
 # The layout: fc0/weight [out, in], fc0/bias, fc1/..., last_fc/..., last_fc_log_std/..., two texts, and
 # of these settings those that are not at their default.
@@ -123,24 +124,12 @@ def save_policy(policy: MLPPolicy, path: str | os.PathLike[str]) -> None:
     texts = dict(zip(TEXTS, (policy.nonlinearity, policy.distribution), strict=True))
     if target.suffix == ".safetensors":
         content = to_safetensors({k: np.ascontiguousarray(v) for k, v in tensors.items()}, metadata=texts)
-        _write_whole(target, lambda file: file.write(content))
+        write_atomically(target, lambda temporary: temporary.write_bytes(content))
     elif target.suffix == ".npz":
         arrays: dict[str, Any] = {**tensors, **{name: np.array(text) for name, text in texts.items()}}
-        _write_whole(target, lambda file: np.savez(file, **arrays))
+        write_atomically(target, lambda temporary: np.savez(temporary, **arrays))
     else:
         raise InputError(f"{target}: policies are saved as .safetensors or .npz")
-
-
-def _write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Readers see the old file or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            write(file)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _read_text(tensors: Mapping[str, Any], name: str, source: str) -> str:

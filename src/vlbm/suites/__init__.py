@@ -24,7 +24,7 @@ def task_names() -> tuple[str, ...]:
 
 
 def find_entry(name: str) -> Entry:
-    """What is known of a task before anything is loaded."""
+    """Metadata of a task, without loading it."""
     from vlbm.suites import dope, gym, pendulum
 
     check_name(name)
@@ -66,7 +66,7 @@ def load_task(
 
 
 def true_returns(name: str) -> dict[str, dict[str, float]]:
-    """What the policies of a task are truly worth: one column for each kind of return that is known."""
+    """True values of the policies of a task: one column for each kind of return."""
     from vlbm.suites import dope, gym
 
     check_name(name)

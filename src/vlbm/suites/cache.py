@@ -1,4 +1,4 @@
-"""Data sets that can be made again are kept in the user's cache, with a checksum beside each."""
+"""The user's cache of simulated data sets, with a checksum beside each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers import load
 from vlbm.data.readers.npz import save_npz
-from vlbm.paths import cache_directory
-from vlbm.storage import write_atomically, write_text
+from vlbm.storage import cache_directory, write_atomically, write_text
 
 
 def data_path(name: str, *, steps: int, seed: int) -> Path:
@@ -26,7 +25,7 @@ def checksum(path: Path) -> str:
 
 
 def is_cached(path: Path, recipe: Mapping[str, Any]) -> bool:
-    """Whether the file is there, whole, and made by this very recipe."""
+    """Whether the file exists, is undamaged and was made by this recipe."""
     try:
         label = json.loads(_label_path(path).read_text(encoding="utf-8"))
         return label == {"recipe": dict(recipe), "sha256": checksum(path)}
@@ -35,14 +34,14 @@ def is_cached(path: Path, recipe: Mapping[str, Any]) -> bool:
 
 
 def load_or_make(path: Path, recipe: Mapping[str, Any], make: Callable[[], Episodes]) -> Episodes:
-    """The kept data set; one that is missing, damaged or of another recipe is made anew."""
+    """The cached data set; made if it is missing, damaged or of another recipe."""
     if not is_cached(path, recipe):
         store(path, recipe, make())
     return load(path)
 
 
 def store(path: Path, recipe: Mapping[str, Any], episodes: Episodes) -> None:
-    """Write the data, then the label: without a label that fits, data count as unfinished."""
+    """Write the data, then the label: data without a matching label count as unfinished."""
     _label_path(path).unlink(missing_ok=True)
     write_atomically(path, lambda temporary: save_npz(episodes, temporary))
     label = {"recipe": dict(recipe), "sha256": checksum(path)}

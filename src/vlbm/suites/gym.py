@@ -43,7 +43,7 @@ def list_names() -> tuple[str, ...]:
 
 
 def make_entry(name: str, *, steps: int = STEPS, seed: int = 0) -> Entry:
-    """What is known of a task without simulating."""
+    """Metadata of a task, without simulating."""
     environment, dataset = _split_name(name)
     facts = read_facts(environment)
     recipe = _make_recipe(name, steps, seed)
@@ -73,7 +73,7 @@ def load_data(name: str, *, steps: int = STEPS, seed: int = 0, progress: Progres
 
 
 def load_task(name: str, *, steps: int = STEPS, seed: int = 0, progress: Progress = silent) -> Task:
-    """The data with the 11 target policies and what they are truly worth."""
+    """The data with the 11 target policies and their true values."""
     environment, _ = _split_name(name)
     facts = read_facts(environment)
     return Task(
@@ -107,7 +107,7 @@ def make_data(name: str, *, steps: int, seed: int, progress: Progress = silent) 
 
 
 def recipe_parts(facts: Mapping[str, Any], dataset: str) -> list[Part]:
-    """Who logged a data set."""
+    """The logging policies of a data set."""
     logging = facts["logging"]
     if dataset == "medium-replay":
         return [Part(policy, 1 / len(logging["replay"])) for policy in logging["replay"]]
@@ -160,7 +160,7 @@ def _derive_seed(name: str, seed: int, number: int) -> int:
 
 
 def _make_recipe(name: str, steps: int, seed: int) -> dict[str, Any]:
-    """All that the numbers depend on: other policies or another simulator make other data."""
+    """All that the data depend on: policies, simulator, size and seed."""
     environment, dataset = _split_name(name)
     facts = read_facts(environment)
     sums = {}

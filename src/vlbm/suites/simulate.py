@@ -18,7 +18,7 @@ from vlbm.errors import require
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
 from vlbm.progress import Progress, silent
 
-LANES = 20  # environments that are stepped side by side, so that the policy is called once for all
+LANES = 20  # environments stepped together, so that the policy is called on a batch
 Act = Callable[[np.ndarray, Any], np.ndarray]
 
 
@@ -47,29 +47,29 @@ def simulate(
 ) -> Episodes:
     """Whole episodes: as many as asked for, or until they have `steps` steps together.
 
-    Episode i starts and goes on from random numbers of its own, made from the seed and i. What is
-    logged is the first so many episodes in that order, so short ones are not preferred.
+    Episode i has its own random stream, from the seed and i. Episodes are kept in that order, so that short
+    ones are not preferred.
     """
     if (episodes is None) == (steps is None):
         raise ValueError("give either the number of episodes or the number of steps")
     gymnasium = require("gymnasium", extra="gym", purpose="simulating")
     act = _make_act(policy, actions)
-    begun: list[Episode] = []
+    started: list[Episode] = []
     lanes: list[Any] = []
     running: list[Episode | None] = [None] * LANES
-    base, taken, ended = jax.random.key(seed), 0, 0
+    base, taken, finished = jax.random.key(seed), 0, 0
     with progress.task(total=steps or episodes or 0, title=f"simulating {environment}") as report:
         while True:
             for lane in range(LANES):
                 # An episode that still runs counts with the steps it has.
-                wanted = taken < steps if episodes is None else len(begun) < episodes  # type: ignore[operator]
+                wanted = taken < steps if episodes is None else len(started) < episodes  # type: ignore[operator]
                 if running[lane] is None and wanted:
                     if lane == len(lanes):
                         lanes.append(_make_environment(gymnasium, environment, horizon, options))
-                    first, _ = lanes[lane].reset(seed=_episode_seed(seed, len(begun)))
-                    episode = Episode(len(begun), [np.asarray(first, np.float32)])
+                    first, _ = lanes[lane].reset(seed=_episode_seed(seed, len(started)))
+                    episode = Episode(len(started), [np.asarray(first, np.float32)])
                     running[lane] = episode
-                    begun.append(episode)
+                    started.append(episode)
             if not any(running):
                 break
             observation, keys = _stack_observations(running, base)
@@ -85,12 +85,12 @@ def simulate(
                 taken += 1
                 if terminated or truncated:
                     running[lane] = None
-                    ended += 1
-            report(ended if steps is None else min(taken, steps), None)
+                    finished += 1
+            report(finished if steps is None else min(taken, steps), None)
     n_actions = getattr(lanes[0].action_space, "n", None)
     for lane in lanes:
         lane.close()
-    return _add_log_prob(_to_episodes(begun, steps, n_actions), policy if actions == "sample" else None)
+    return _add_log_prob(_to_episodes(started, steps, n_actions), policy if actions == "sample" else None)
 
 
 def _make_environment(
@@ -106,7 +106,7 @@ def _make_environment(
 
 @contextmanager
 def _silence_mujoco() -> Iterator[None]:
-    """MuJoCo's notices about its own old model files, once per environment, help nobody here."""
+    """Suppress MuJoCo's warnings about old model files."""
     try:
         import mujoco
     except ImportError:
@@ -125,7 +125,7 @@ def _episode_seed(seed: int, number: int) -> int:
 
 
 def _stack_observations(running: list[Episode | None], base: Any) -> tuple[np.ndarray, Any]:
-    """Observations of all lanes, zeros where one rests, and for each the episode and step it is at."""
+    """Observations of all lanes, zeros for idle ones, and the episode and step of each."""
     shape = next(episode.observations[0].shape for episode in running if episode is not None)
     observation = np.zeros((len(running), *shape), np.float32)
     moment = np.zeros((len(running), 2), np.uint32)
@@ -161,11 +161,11 @@ def _act_batch(policy: TracedPolicy, observation: Any, base: Any, moment: Any, *
     return jax.vmap(one)(observation, moment)
 
 
-def _to_episodes(begun: list[Episode], steps: int | None, n_actions: int | None) -> Episodes:
+def _to_episodes(started: list[Episode], steps: int | None, n_actions: int | None) -> Episodes:
     """The first episodes that together have `steps` steps, or all of them."""
-    length = np.array([len(episode.rewards) for episode in begun])
-    count = len(begun) if steps is None else int(np.searchsorted(np.cumsum(length), steps)) + 1
-    kept = begun[:count]
+    length = np.array([len(episode.rewards) for episode in started])
+    count = len(started) if steps is None else int(np.searchsorted(np.cumsum(length), steps)) + 1
+    kept = started[:count]
     return Episodes(
         observation=np.concatenate([episode.observations for episode in kept]),
         action=np.concatenate([episode.actions for episode in kept]),
@@ -179,7 +179,7 @@ def _to_episodes(begun: list[Episode], steps: int | None, n_actions: int | None)
 def _add_log_prob(episodes: Episodes, policy: Policy | None) -> Episodes:
     if policy is None or not has_log_prob(policy):
         return episodes
-    answered = episodes.observation[episodes.observation_before]
+    observation = episodes.observation[episodes.observation_before]
     action = episodes.action
-    log_prob = policy.log_prob(jnp.asarray(answered), jnp.asarray(action))  # type: ignore[attr-defined]
+    log_prob = policy.log_prob(jnp.asarray(observation), jnp.asarray(action))  # type: ignore[attr-defined]
     return replace(episodes, log_prob=np.asarray(log_prob, np.float32))

@@ -33,7 +33,7 @@ PathLike = str | os.PathLike[str]
 
 
 def make_entry(name: str) -> Entry:
-    """What is known of a task before anything is loaded."""
+    """Metadata of a task, without loading it."""
     facts = find_problem(name)
     search_path = make_search_path()
     return Entry(
@@ -157,7 +157,7 @@ def _check_sizes(episodes: Episodes, facts: Problem, source: PathLike) -> None:
 
 
 def _prepare(episodes: Episodes, facts: Problem) -> Episodes:
-    """As the simulators took them: Adroit's clip actions to [-1, 1]. Another size is noted."""
+    """Clip Adroit's actions to [-1, 1], as its simulator does, and note a differing size."""
     notes = episodes.notes
     action = episodes.action
     if facts.family == "adroit":

@@ -1,4 +1,4 @@
-"""Where a file of DOPE or D4RL is on this machine, and what is said when it is nowhere."""
+"""Locating the files of DOPE and D4RL on this machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlbm.errors import InputError
-from vlbm.paths import cache_directory
 from vlbm.progress import Progress, silent
+from vlbm.storage import cache_directory
 from vlbm.suites.dope.catalogue import Remote
 from vlbm.suites.dope.download import fetch, is_downloaded, verify
 
@@ -33,7 +33,7 @@ class SearchPath:
         return downloaded if is_downloaded(downloaded) else None
 
     def has_all(self, remotes: Iterable[Remote]) -> bool:
-        """Whether every one of the files is here."""
+        """Whether all files are found."""
         return all(self.find(remote) is not None for remote in remotes)
 
     def get(
@@ -44,7 +44,7 @@ class SearchPath:
         readable: Callable[[Path], object],
         progress: Progress = silent,
     ) -> Path:
-        """The file, fetched if it may be, or an error that says where to get it and where to put it."""
+        """The file, downloaded with `download`, or an error with its address and target path."""
         found, downloaded = self.find(remote), self.downloads / remote.path
         if found not in (None, downloaded):
             return found

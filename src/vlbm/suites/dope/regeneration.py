@@ -1,4 +1,4 @@
-"""Look-alikes of D4RL's Gym data, from DOPE's policies, for when D4RL itself cannot be had."""
+"""Look-alikes of D4RL's Gym data, from DOPE's policies, for when D4RL itself is not available."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def regenerate(
 ) -> Episodes:
     """At least `steps` steps of whole episodes in Gymnasium's v4 environment, log-probabilities kept.
 
-    Who acts is fixed in the catalogue, by numbers that are the same for every environment. Of the
+    The behaviour policies are fixed in the catalogue, the same for every environment. Of the
     snapshots 0 to 10 of DOPE's training runs, medium is 3, a third of the way; expert is 10, the last;
     medium-replay is 0 to 3 in equal parts; random is uniform noise. Actions are sampled. Unlike in
-    D4RL, those who act are target policies themselves, which makes such data easier; every task made
-    of them is `regenerated`.
+    D4RL, the behaviour policies are target policies themselves, which makes such data easier; every task
+    made of them is `regenerated`.
     """
     facts = find_problem(name)
     return _simulate_parts(facts, make_search_path(policies), steps=steps, seed=seed, progress=progress)
@@ -132,7 +132,7 @@ def _simulate_parts(
 
 
 def _load_behaviour(facts: Problem, search_path: SearchPath) -> dict[str, Policy]:
-    """The policies that log, by name."""
+    """The behaviour policies by name."""
     _require_simulator(facts)
     if not facts.behaviour:
         return {"uniform noise": UniformPolicy(facts.observations, facts.actions)}
@@ -156,7 +156,7 @@ def _derive_seed(name: str, seed: int, number: int) -> int:
 
 
 def _make_recipe(facts: Problem, search_path: SearchPath, steps: int, seed: int) -> dict[str, Any]:
-    """All that the numbers depend on."""
+    """All that the data depend on."""
     packages = {name: require(name, extra="gym", purpose="Simulating") for name in ("gymnasium", "mujoco")}
     behaviour = {policy: facts.policies[policy] for policy in facts.behaviour or ()}
     files: dict[str, Path | None] = {policy: search_path.find(remote) for policy, remote in behaviour.items()}

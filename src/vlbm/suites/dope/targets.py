@@ -1,4 +1,4 @@
-"""DOPE's target policies, made to fit the data they are asked about."""
+"""DOPE's target policies, adapted to the observations of the data."""
 
 from __future__ import annotations
 
@@ -56,8 +56,7 @@ def load_named(
 def drop_last_inputs(policy: MLPPolicy, size: int) -> MLPPolicy:
     """The policy that sees `size` observations where this one sees those followed by zeros.
 
-    A weight that only ever meets zero does nothing, so padding an observation with zeros and leaving
-    out the weights of the padding are the same. The latter costs less and needs no wrapper.
+    Dropping the weights of zero inputs is equivalent to padding observations with zeros, and cheaper.
     """
     first = policy.hidden[0]
     return eqx.tree_at(lambda tree: tree.hidden[0], policy, Layer(first.weight[:, :size], first.bias))
@@ -73,7 +72,7 @@ def _adapt(policy: MLPPolicy, path: Path, problem: Problem, observations: int) -
     if observations < problem.policy_inputs:
         policy = drop_last_inputs(policy, observations)
     if problem.family == "adroit":
-        # The simulated hand clips what it is told; here the policy does, since a learnt world will not.
+        # The simulator clips actions; here the policy does, since a learnt world will not.
         bound = jnp.ones_like(policy.action_high)
         policy = replace(policy, action_low=-bound, action_high=bound)
     return policy

@@ -39,5 +39,5 @@ def chain(*, states: int = 5, slip: float = 0.1, horizon: int = 15, discount: fl
 
 
 def forward_policy(probability: float, *, states: int = 5) -> TabularPolicy:
-    """Walks on with this probability, everywhere."""
+    """Walks on with this probability in every state."""
     return TabularPolicy(np.tile([1 - probability, probability], (states, 1)))

@@ -42,5 +42,5 @@ def graph(*, slip: float = 0.25, sparse: bool = False, discount: float = 0.98) -
 
 
 def odd_policy(probability: float) -> TabularPolicy:
-    """Chooses action 0 with this probability, everywhere."""
+    """Chooses action 0 with this probability in every state."""
     return TabularPolicy(np.tile([probability, 1 - probability], (NODES + 1, 1)))

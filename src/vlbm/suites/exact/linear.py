@@ -60,7 +60,7 @@ class LinearGaussianPolicy(TracedPolicy):
 
 
 class Cost(NamedTuple):
-    """x' square x + 2 linear' x + constant, for every time of an episode: what is still to be paid."""
+    """x' square x + 2 linear' x + constant, for every time of an episode: the cost-to-go."""
 
     square: Float[np.ndarray, "times obs obs"]
     linear: Float[np.ndarray, "times obs"]
@@ -117,7 +117,7 @@ class LinearSystem:
         )
 
     def cost(self, policy: LinearGaussianPolicy, *, discount: float, horizon: int | None) -> Cost:
-        """What remains to be paid at every time of an episode; one row where the horizon is infinite."""
+        """The cost-to-go at every time of an episode; one row for an infinite horizon."""
         check_discount(discount=discount, horizon=horizon)
         gain, offset = policy.gain, policy.offset
         closed, push = self.drift + self.drive @ gain, self.drive @ offset

@@ -22,7 +22,7 @@ def sepsis(*, horizon: int = 60, discount: float = 0.99) -> TabularSystem:
     transition = tables["tx_mat"]
     constants = require("icu_sepsis.utils.constants", extra="sepsis", purpose="the system 'sepsis'")
     terminal = np.isin(np.arange(len(transition)), sorted(constants.STATES_TERMINAL))
-    # The reward is for arriving; rows of states that are already over say nothing.
+    # The reward depends on the next state alone.
     reward = tables["r_mat"][:1, :1]
     clinicians = np.where(terminal[:, None], 1 / transition.shape[1], simulator.expert_policy)
     system = TabularSystem(
@@ -39,7 +39,7 @@ def sepsis(*, horizon: int = 60, discount: float = 0.99) -> TabularSystem:
     gain = system.action_values(system.behaviour, discount=discount, horizon=None)[0]
     best = np.eye(system.actions)[np.where(clinicians > 0, gain, -np.inf).argmax(axis=-1)]
     targets = {f"power {power:g}": power_policy(clinicians, power) for power in (0.8, 1.5)}
-    # Now and then the treatment, of those clinicians use, after which their patients do best.
+    # Mixtures of the clinicians' policy and its greedy improvement among the treatments they use.
     targets |= {
         f"better {share:g}": TabularPolicy((1 - share) * clinicians + share * best) for share in (0.1, 0.2)
     }

@@ -24,8 +24,8 @@ class TabularPolicy(TracedPolicy):
     """Action probabilities for every state; the state is read off a one-hot observation.
 
     The table is kept in double precision, so that values computed from it are exact; what is traced
-    has JAX's precision. The largest entry is the state, so imagined observations, which are never
-    quite one-hot, are understood too.
+    has JAX's precision. The largest entry is the state, so imagined observations, which are not
+    exactly one-hot, work too.
     """
 
     probability: Float[np.ndarray, "states actions"]
@@ -175,7 +175,7 @@ class TabularSystem:
 
 def _cumulate(probability: Float[np.ndarray, "*rows outcomes"]) -> Float[np.ndarray, "*rows outcomes"]:
     total = probability.cumsum(axis=-1)
-    # The last entry is one to the last bit, so that no draw falls off the end.
+    # Normalised so that the last entry is exactly 1.
     return total / total[..., -1:]
 
 
