@@ -183,7 +183,7 @@ def split(
     in_specs: Any = REPLICATED,
     out_specs: Any = REPLICATED,
 ) -> Callable[..., Any]:
-    """The function run on several devices at once; unless told otherwise all get and give the same."""
+    """The function run on several devices at once; by default all arguments and results are replicated."""
     if parts == 1:
         return function
 

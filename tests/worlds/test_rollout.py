@@ -31,7 +31,7 @@ PAYS = np.array([1.0, -2.0])
 
 
 class LinearWorld(World):
-    """x' = A x + B a exactly, seen as it is; pays x' . (1, -2); ends with a chance that never changes."""
+    """x' = A x + B a exactly, seen as it is; pays x' . (1, -2); terminates with a constant probability."""
 
     observation: Scaler
     reward: Scaler
@@ -417,7 +417,7 @@ def test_the_rule_is_asked_about_every_stretch():
     start = np.zeros((FEW_EPISODES + 1, 2), np.float32)
     still = {"a": gain(0.0, 0.0)}
     episodes = run(make(), still, horizon=3 * CHUNK, start=start, termination=second_time)["a"]
-    assert calls == [len(start) * CHUNK] * 2  # after the second stretch all have ended
+    assert calls == [len(start) * CHUNK] * 2  # after the second chunk all have terminated
     assert set(episodes.length.tolist()) == {CHUNK + 1}
 
 

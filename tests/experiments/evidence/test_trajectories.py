@@ -1,4 +1,4 @@
-"""Courses of observations and of endings."""
+"""Observations over time, and the share of running episodes."""
 
 from __future__ import annotations
 
