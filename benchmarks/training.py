@@ -85,7 +85,7 @@ def measure_step(preset: str) -> dict[str, float]:
     from vlbm.estimators.world_models.settings import Draw, Loss
     from vlbm.estimators.world_models.vlbm import VLBM
     from vlbm.nn.training import FEWEST, MOST, train
-    from vlbm.parallel import side_by_side
+    from vlbm.parallel import run_parallel
 
     use_cores()  # as the command line does
     length = 1000
@@ -105,7 +105,7 @@ def measure_step(preset: str) -> dict[str, float]:
         """Seconds per step, whichever model made it."""
         watches = [Watch() for _ in range(models)]
 
-        def run(watch: Watch, place: Any) -> None:
+        def run(watch: Watch, devices: Any) -> None:
             train(
                 loss,
                 world,
@@ -114,11 +114,11 @@ def measure_step(preset: str) -> dict[str, float]:
                 validate=lambda model: 0.0,
                 key=jax.random.key(1),
                 draw=draw,
-                place=place,
+                devices=devices,
                 progress=watch,
             )
 
-        side_by_side([partial(run, watch) for watch in watches], batch=settings.batch)
+        run_parallel([partial(run, watch) for watch in watches], batch=settings.batch)
         return 1.0 / sum(watch.rate() for watch in watches)
 
     peak_time()

@@ -55,14 +55,14 @@ def load_task(name: str) -> Any:
     """The task of that name; what has to be simulated for it is kept in the user's cache."""
     from vlbm.suites import gym
     from vlbm.suites.base import Task
-    from vlbm.suites.pendulum import pendulum
+    from vlbm.suites.pendulum import load_pendulum
 
     if name == "pendulum":
-        return pendulum()
+        return load_pendulum()
     environment = name.partition("-")[0]
     facts = gym.read_facts(environment)
     if name == "halfcheetah-kin":
-        policies, truth = gym.target_policies(environment), gym.truth(environment)
+        policies, truth = gym.load_target_policies(environment), gym.read_truth(environment)
         targets = {target: policy for target, policy in policies.items() if target not in LOGGERS}
         episodes = log_by(name, facts, {logger: policies[logger] for logger in LOGGERS})
     else:
@@ -70,7 +70,7 @@ def load_task(name: str) -> Any:
         # The random policy is the run's first snapshot: one of the two is enough.
         left_out = (logging["random"], logging["medium"], logging["expert"])
         others = [name for name in logging["replay"] if name not in left_out]
-        targets = {target: gym.logging_policy(environment, target) for target in others}
+        targets = {target: gym.load_logging_policy(environment, target) for target in others}
         episodes = gym.load_data(f"{environment}-medium-expert")
         truth = {target: simulate_truth(environment, target, policy) for target, policy in targets.items()}
     true = {target: truth[target] for target in targets}
@@ -79,7 +79,7 @@ def load_task(name: str) -> Any:
 
 def log_by(name: str, facts: dict[str, Any], policies: dict[str, Any]) -> Any:
     from vlbm.data.episodes import concatenate
-    from vlbm.suites.cache import data_path, kept_or_made
+    from vlbm.suites.cache import data_path, load_or_make
     from vlbm.suites.simulate import simulate
 
     def make() -> Any:
@@ -98,12 +98,11 @@ def log_by(name: str, facts: dict[str, Any], policies: dict[str, Any]) -> Any:
         )
 
     recipe = {"name": name, "loggers": list(policies), "environment": facts["environment"]}
-    return kept_or_made(data_path(name, steps=STEPS, seed=0), recipe, make)
+    return load_or_make(data_path(name, steps=STEPS, seed=0), recipe, make)
 
 
 def simulate_truth(environment: str, name: str, policy: Any) -> float:
-    from vlbm.paths import cache_directory
-    from vlbm.storage import write_text
+    from vlbm.storage import cache_directory, write_text
     from vlbm.suites import gym
     from vlbm.suites.simulate import simulate
 

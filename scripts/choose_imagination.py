@@ -41,7 +41,7 @@ def study(environment: str, arguments: argparse.Namespace) -> None:
     progress = TerminalProgress()
     episodes = gym.load_data(f"{environment}-medium-replay", steps=arguments.steps, progress=progress)
     loggers = {
-        part.policy: gym.logging_policy(environment, part.policy)
+        part.policy: gym.load_logging_policy(environment, part.policy)
         for part in gym.recipe_parts(facts, "medium-replay")
     }
     logger = who_logged(episodes, loggers)

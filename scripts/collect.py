@@ -19,7 +19,7 @@ from vlbm.experiments.comparison import Comparison
 from vlbm.results.estimand import Estimand
 from vlbm.results.estimate import Estimates
 from vlbm.storage import write_text
-from vlbm.suites.gym import read_facts, truth
+from vlbm.suites.gym import read_facts, read_truth
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "results" / "methods.jsonl"
 
@@ -44,7 +44,7 @@ def kept(place: Path) -> Comparison:
     environment = place.name.partition("-")[0]
     facts = read_facts(environment)
     asked = Estimand(facts["discount"], facts["horizon"], "mean")
-    return Comparison(names, asked, estimates, {}, truth(environment), place.name)
+    return Comparison(names, asked, estimates, {}, read_truth(environment), place.name)
 
 
 def rows_of(place: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from accuracy import WORLDS
 from study_tables import accuracy_table, changes_table, imagination_table
 from tabulating import ROOT, grouped, markdown, read, replace_block, scores
 from vlbm.results.metrics import absolute_error
-from vlbm.suites.gym import ENVIRONMENTS, read_facts, truth
+from vlbm.suites.gym import ENVIRONMENTS, read_facts, read_truth
 
 
 def main() -> None:
@@ -77,9 +77,9 @@ def spread_table() -> str:
     """How evenly the true returns lie, and what they are undiscounted."""
     rows = []
     for environment in ENVIRONMENTS:
-        values = np.sort(list(truth(environment).values()))
+        values = np.sort(list(read_truth(environment).values()))
         gap = np.diff(values).max() / np.ptp(values)
-        whole = list(truth(environment, kind="undiscounted").values())
+        whole = list(read_truth(environment, kind="undiscounted").values())
         rows.append([environment, f"{values[0]:.0f} to {values[-1]:.0f}", f"{100 * gap:.0f} %",
                      f"{min(whole):.0f} to {max(whole):.0f}"])  # fmt: skip
     return markdown(["environment", "discounted (0.995)", "largest gap, of the range", "undiscounted"], rows)

@@ -14,9 +14,9 @@ os.environ.setdefault("VLBM_CACHE", str(Path(__file__).resolve().parents[1] / ".
 import jax
 import pytest
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 
-keep_programs()
+enable_compilation_cache()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from vlbm.experiments.comparison import Comparison
-from vlbm.experiments.evidence.courses import time_points
-from vlbm.experiments.evidence.gathering import Evidence, ModelEvidence
-from vlbm.experiments.evidence.imagined import PolicyEvidence
+from vlbm.experiments.evidence.collect import Evidence, ModelEvidence
 from vlbm.experiments.evidence.latents import LOGGED, LatentMap
 from vlbm.experiments.evidence.logged import LoggedSummary
+from vlbm.experiments.evidence.recorder import PolicyEvidence
+from vlbm.experiments.evidence.trajectories import time_points
 from vlbm.results.diagnostics.calibration import LEVELS, Calibration
 from vlbm.results.estimand import Estimand
 from vlbm.results.estimate import Estimate, Estimates
@@ -60,21 +60,21 @@ def made_logged(*, horizon: int = 1000, dimensions: int = 3, warnings: tuple[str
         observation_size=dimensions,
         action_size=2,
         discrete=False,
-        ended=0.25,
-        cut=0,
+        terminated=0.25,
+        truncated=0,
         returns=random.normal(15.0, 6.0, size=20),
         mean=15.0,
         standard_error=0.5,
         times=times,
         dimensions=np.arange(dimensions),
-        courses=made_courses(times, dimensions, width=2.0),
+        trajectories=made_trajectories(times, dimensions, width=2.0),
         running=np.linspace(1.0, 0.75, len(times)),
         warnings=warnings,
         notes=("log-probabilities are missing",),
     )
 
 
-def made_courses(times: np.ndarray, dimensions: int, *, width: float = 1.0) -> np.ndarray:
+def made_trajectories(times: np.ndarray, dimensions: int, *, width: float = 1.0) -> np.ndarray:
     middle = np.sin(times / 40.0)[:, None, None] + np.arange(dimensions)[:, None]
     return (middle + width * np.array([-1.0, 0.0, 1.0])).astype(np.float32)
 
@@ -89,9 +89,9 @@ def made_evidence(
     policies = {
         name: PolicyEvidence(
             model_values=np.array([10.0, 10.5, 11.0]) * (index + 1),
-            ended=0.1,
+            terminated=0.1,
             running=np.linspace(1.0, 0.9, len(times)),
-            courses=made_courses(times, dimensions),
+            trajectories=made_trajectories(times, dimensions),
             outside=np.full(len(times), share),
             outside_share=float(share),
         )

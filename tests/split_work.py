@@ -26,7 +26,7 @@ from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.presets import PRESETS
 from vlbm.estimators.world_models.settings import Draw, Loss, WorldSettings
 from vlbm.nn import training
-from vlbm.parallel import count_shards, over_devices, placed
+from vlbm.parallel import count_shards, make_sharding, put_on
 from vlbm.policies.base import TracedPolicy
 from vlbm.worlds.rollout import rollout
 from walks import walks
@@ -101,7 +101,7 @@ def flops(settings: WorldSettings, logs, shards: int) -> float:
     sampler, world = Sampler.of(part), settings.make_world(part, key=jax.random.key(0))
     state = settings.schedule.optimiser().init(eqx.filter(world, eqx.is_inexact_array))
     advance = training._compile_steps(Loss(settings), Draw(plan), settings.schedule, False, shards)
-    arguments = placed((world, state, sampler, jax.random.key(0)), over_devices(shards))
+    arguments = put_on((world, state, sampler, jax.random.key(0)), make_sharding(shards))
     compiled = advance.lower(*arguments, jnp.int32(0), jnp.int32(1)).compile()
     return compiled.compiled.cost_analysis()["flops"]
 

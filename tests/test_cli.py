@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from systems import linear_logs
-from vlbm.cli import _spread_settings, main
+from vlbm.cli import _expand_settings, main
 from vlbm.data.readers import save_npz
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.version import VERSION
@@ -151,7 +151,7 @@ def test_a_task_whose_truth_is_for_another_question_is_not_compared(option, caps
 
 def test_one_set_takes_many_assignments_and_no_more():
     arguments = ["evaluate", "d", "--set", "a=1", "b=2", "p.npz", "--set", "c=3", "--seed", "1"]
-    assert _spread_settings(arguments) == [
+    assert _expand_settings(arguments) == [
         "evaluate", "d", "--set", "a=1", "--set", "b=2", "p.npz", "--set", "c=3", "--seed", "1",
     ]  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 
 from systems import linear_logs
 from test_cli import TINY, folder, run
-from vlbm.cli.compare import _leave_out
+from vlbm.cli.compare import _drop_other_estimands
 from vlbm.data.readers import save_npz
 from vlbm.estimators.base import Estimator
 from vlbm.estimators.registry import make_estimator
@@ -66,9 +66,9 @@ def test_methods_that_were_named_stay_and_are_marked(folder, capsys):
 def test_nothing_is_left_out_where_all_answer_what_is_asked():
     estimators = {name: make_estimator(name) for name in ("vlbm", "wpdis")}
     for logs, actions in ((linear_logs(), "sample"), (linear_logs(n_actions=3), "mean")):
-        assert _leave_out(estimators, Estimand(0.9, 15, actions), logs) == {}
+        assert _drop_other_estimands(estimators, Estimand(0.9, 15, actions), logs) == {}
     assert list(estimators) == ["vlbm", "wpdis"]
-    assert list(_leave_out(estimators, Estimand(0.9, 15, "mean"), linear_logs())) == ["wpdis"]
+    assert list(_drop_other_estimands(estimators, Estimand(0.9, 15, "mean"), linear_logs())) == ["wpdis"]
     assert list(estimators) == ["vlbm"]
 
 
@@ -115,4 +115,4 @@ def test_a_model_and_the_data_beside_it_are_asked_for_the_same_number_of_steps(f
     assert run("evaluate", "short.npz", "first.npz", "--model", "model", "--report", "page.html",
                "--json", "out.json", "--episodes", 3, "--quiet") == 0  # fmt: skip
     assert json.loads(Path("out.json").read_text())["estimand"]["text"] == MEAN
-    assert "cut off before the horizon" in Path("page.html").read_text()
+    assert "truncated before the horizon" in Path("page.html").read_text()

@@ -28,7 +28,7 @@ def simulator(cache):
 def test_suites_lists_every_task_and_what_is_here(cache, capsys):
     assert run("suites") == 0
     shown = capsys.readouterr().out
-    for name in (*gym.names(), "dope/door-human", "dope/ant-medium-replay"):
+    for name in (*gym.list_names(), "dope/door-human", "dope/ant-medium-replay"):
         assert name in shown
     assert re.search(r"^ *pendulum +40,000 .* yes", shown, re.MULTILINE)
     assert re.search(r"^ *hopper-medium +200,000 .* make", shown, re.MULTILINE)
@@ -66,7 +66,7 @@ def test_made_data_can_be_written_where_the_user_wants_them_and_inspected(simula
 
 def test_suites_shows_that_made_data_are_here(simulator, capsys):
     assert run("data", "make", "pendulum-expert", "--steps", gym.STEPS // 1000, "--quiet") == 0
-    assert gym.entry("pendulum-expert", steps=gym.STEPS // 1000).available
+    assert gym.make_entry("pendulum-expert", steps=gym.STEPS // 1000).available
 
 
 @pytest.mark.parametrize(

@@ -159,17 +159,17 @@ def test_an_episode_is_the_worlds_own():
     assert [step[0][:2].tolist() for step in steps] == [[8, 1.5], [9, 3.5], [10, 2.5]]
     assert [step[1] for step in steps] == [0.5, 2.0, -1.0]
     assert [step[2:4] for step in steps] == [(False, False), (False, False), (False, True)]
-    assert all(step[4] == {"ending_probability": 0.0} for step in steps)
+    assert all(step[4] == {"termination_probability": 0.0} for step in steps)
 
 
-def test_the_learnt_ending_terminates():
+def test_the_learnt_termination_terminates():
     environment = LearnedEnvironment(counting(last=2))
     environment.reset(seed=0)
-    assert environment.step([0.0])[2:] == (False, False, {"ending_probability": 0.0})
-    assert environment.step([0.0])[2:] == (True, False, {"ending_probability": 1.0})
+    assert environment.step([0.0])[2:] == (False, False, {"termination_probability": 0.0})
+    assert environment.step([0.0])[2:] == (True, False, {"termination_probability": 1.0})
 
 
-def test_a_rule_of_the_users_terminates_beside_the_learnt_ending():
+def test_a_rule_of_the_users_terminates_beside_the_learnt_termination():
     rule = LearnedEnvironment(counting(last=3), termination=lambda observation: observation[:, 1] > 1)
     rule.reset(seed=0)
     assert [rule.step([action])[2] for action in (0.5, 0.6)] == [False, True]
@@ -286,7 +286,7 @@ def test_every_episode_goes_its_own_way():
     assert len(np.unique(moved[:, 2])) == 5
     assert reward.shape == terminated.shape == truncated.shape == (5,)
     assert terminated.dtype == truncated.dtype == bool
-    assert info["ending_probability"].shape == (5,)
+    assert info["termination_probability"].shape == (5,)
 
 
 def test_an_episode_that_ended_begins_afresh_in_the_next_step():
@@ -305,7 +305,7 @@ def test_an_episode_that_ended_begins_afresh_in_the_next_step():
     np.testing.assert_array_equal(reward.T, [[1, 1, 1, 1, 0, 1], [1, 1, 0, 1, 1, 1], [1, 1, 1, 1, 1, 0]])
     np.testing.assert_array_equal(np.argwhere(terminated), [[1, 1], [3, 0]])
     np.testing.assert_array_equal(np.argwhere(truncated), [[4, 2]])
-    assert steps[2][4]["_ending_probability"].tolist() == [True, False, True]
+    assert steps[2][4]["_termination_probability"].tolist() == [True, False, True]
 
 
 def test_the_action_of_an_episode_that_begins_is_not_looked_at():

@@ -20,14 +20,14 @@ from vlbm import parallel
 from vlbm.cores import use_cores
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.parallel import (
-    Place,
+    Devices,
     count_shards,
+    make_sharding,
     map_shards,
-    over_devices,
-    placed,
-    released,
-    side_by_side,
+    put_on,
+    run_parallel,
     split_batch,
+    uncommit,
 )
 
 HERE = Path(__file__).parent
@@ -144,8 +144,8 @@ def test_with_one_device_nothing_is_split_or_moved():
     assert count_shards(640) == 1
     assert map_shards(jnp.sum, 1) is jnp.sum
     assert split_batch(batch, 1) is batch
-    assert over_devices(1) is None
-    assert placed(batch, None) is batch
+    assert make_sharding(1) is None
+    assert put_on(batch, None) is batch
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_batch_is_split_evenly_over_as_many_devices_as_it_can_be(monkeypatch, 
 
 def test_what_is_released_has_the_same_numbers_and_keeps_what_is_no_array():
     tree = {"array": np.arange(3.0), "name": "point", "nothing": None}
-    free = released(tree)
+    free = uncommit(tree)
     assert isinstance(free["array"], jax.Array)
     np.testing.assert_array_equal(free["array"], tree["array"])
     assert (free["name"], free["nothing"]) == ("point", None)
@@ -181,11 +181,11 @@ class Crew:
         self.at_work, self.most, self.lock = 0, 0, Lock()
 
     def job(self, name: str, *, fails_at: int | None = None):
-        def work(place: Place) -> tuple[str, int]:
+        def work(devices: Devices) -> tuple[str, int]:
             stretches = 0
             try:
                 for stretch in range(5):
-                    with place.turn():
+                    with devices.acquire():
                         if stretch == fails_at:
                             raise TrainingDivergedError(f"{name} diverged")
                         with self.lock:
@@ -196,7 +196,7 @@ class Crew:
                             self.at_work -= 1
                         stretches += 1
             except KeyboardInterrupt:
-                place.stop()
+                devices.stop()
             return name, stretches
 
         return work
@@ -204,36 +204,36 @@ class Crew:
 
 def test_three_pieces_keep_two_devices_busy_and_come_back_in_order(two_devices):
     crew = Crew()
-    results = side_by_side([crew.job(name) for name in "abc"], batch=1)
+    results = run_parallel([crew.job(name) for name in "abc"], batch=1)
     assert results == [("a", 5), ("b", 5), ("c", 5)]
     assert crew.most == 2
 
 
 def test_with_one_device_one_piece_comes_after_the_other():
     crew = Crew()
-    assert side_by_side([crew.job(name) for name in "ab"], batch=1) == [("a", 5), ("b", 5)]
+    assert run_parallel([crew.job(name) for name in "ab"], batch=1) == [("a", 5), ("b", 5)]
     assert crew.most == 1
 
 
 @pytest.mark.parametrize(("batch", "shards"), [(8, 2), (7, 1)])
 def test_a_single_piece_has_its_batches_split_over_all_devices(two_devices, batch, shards):
-    assert side_by_side([lambda place: place.shards], batch=batch) == [shards]
+    assert run_parallel([lambda devices: devices.shards], batch=batch) == [shards]
 
 
-def pressed(place: Place) -> tuple[str, int]:
-    with place.turn():
-        place.stop()
+def pressed(devices: Devices) -> tuple[str, int]:
+    with devices.acquire():
+        devices.stop()
     return "pressed", 1
 
 
 def test_an_interruption_heard_by_one_stops_all(two_devices):
-    results = side_by_side([pressed, Crew().job("long")], batch=1)
+    results = run_parallel([pressed, Crew().job("long")], batch=1)
     assert results[0] == ("pressed", 1)
     assert results[1][1] < 5
 
 
 def test_after_an_interruption_nothing_else_is_begun():
-    assert side_by_side([pressed, Crew().job("never")], batch=1) == [("pressed", 1)]
+    assert run_parallel([pressed, Crew().job("never")], batch=1) == [("pressed", 1)]
 
 
 def test_ctrl_c_in_the_main_thread_stops_all_and_keeps_what_they_have(two_devices, monkeypatch):
@@ -242,7 +242,7 @@ def test_ctrl_c_in_the_main_thread_stops_all_and_keeps_what_they_have(two_device
         raise KeyboardInterrupt
 
     monkeypatch.setattr(parallel, "wait", interrupted)
-    results = side_by_side([Crew().job(name) for name in "ab"], batch=1)
+    results = run_parallel([Crew().job(name) for name in "ab"], batch=1)
     assert [name for name, _ in results] == ["a", "b"]
     assert all(stretches < 5 for _, stretches in results)
 
@@ -250,17 +250,17 @@ def test_ctrl_c_in_the_main_thread_stops_all_and_keeps_what_they_have(two_device
 def test_a_failure_is_raised_and_stops_the_others(two_devices):
     crew, slow = Crew(), []
 
-    def patient(place: Place) -> None:
+    def patient(devices: Devices) -> None:
         try:
             for _ in range(100):
-                with place.turn():
+                with devices.acquire():
                     time.sleep(0.01)
                     slow.append(1)
         except KeyboardInterrupt:
             return
 
     with pytest.raises(TrainingDivergedError, match="it diverged"):
-        side_by_side([crew.job("it", fails_at=2), patient], batch=1)
+        run_parallel([crew.job("it", fails_at=2), patient], batch=1)
     assert len(slow) < 100
 
 

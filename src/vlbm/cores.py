@@ -1,4 +1,4 @@
-"""How many cores are used; must be settled before JAX starts, so nothing here imports it."""
+"""The number of cores; set before JAX starts, so nothing here imports it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from vlbm.errors import InputError
 
 
 def use_cores(count: int | None = None) -> None:
-    """Make a JAX device of every core: models then train side by side, and roll-outs are split.
+    """Make a JAX device of every core: models then train in parallel, and roll-outs are sharded.
 
-    Call it before JAX computes anything: afterwards its devices are settled. The command line does. `count`
+    Call it before JAX computes anything: afterwards its devices are fixed. The command line does. `count`
     or `VLBM_CORES` give another number; with 1 JAX's own threads share the work, which is slower
     (docs/performance.md). Results do not depend on the number, but for rounding.
     """

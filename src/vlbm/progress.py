@@ -10,19 +10,19 @@ Report = Callable[[int, dict[str, float] | None], None]
 
 
 class Progress:
-    """Says nothing; the base of those that do."""
+    """Reports nothing; the base class."""
 
     @contextmanager
     def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
         yield lambda done, terms: None
 
-    def titled(self, title: str) -> Progress:
-        """The same, with a heading for the next piece of work."""
+    def with_title(self, title: str) -> Progress:
+        """The same with another title."""
         return self
 
     @contextmanager
-    def together(self) -> Iterator[Progress]:
-        """Work at several tasks at once is reported to what this gives."""
+    def shared_display(self) -> Iterator[Progress]:
+        """A progress for concurrent tasks, which share one display."""
         yield self
 
 
@@ -34,13 +34,13 @@ class TerminalProgress(Progress):
 
         self.title = title
         self.console = console or Console(stderr=True)
-        self._bars = bars  # of tasks that run at once
+        self._bars = bars  # shared by concurrent tasks
 
-    def titled(self, title: str) -> Progress:
+    def with_title(self, title: str) -> Progress:
         return TerminalProgress(title, self.console, self._bars)
 
     @contextmanager
-    def together(self) -> Iterator[Progress]:
+    def shared_display(self) -> Iterator[Progress]:
         with _new_bars(self.console) as bars:
             yield TerminalProgress(self.title, self.console, bars)
 
@@ -55,7 +55,7 @@ class TerminalProgress(Progress):
                 loss: dict[str, Any] = {"loss": f"loss {terms['loss']:.3f}"} if "loss" in terms else {}
                 bars.update(task, completed=done, **loss)
                 if "validation" in terms:
-                    # A line for every validation, so that the course of training can be read afterwards.
+                    # A line for every validation, so that the learning curve can be read afterwards.
                     first = {name: terms[name] for name in ("validation", "loss") if name in terms}
                     shown = {name: value for name, value in (first | terms).items() if value}
                     text = "  ".join(f"{name} {value:.4g}" for name, value in shown.items())

@@ -1,4 +1,4 @@
-"""Trees of arrays on disk: one safetensors file with JSON in its header, written whole or not at all."""
+"""Trees of arrays on disk: one safetensors file with JSON in its header, written atomically."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Tree = TypeVar("Tree")
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place in one move."""
+    """Let `write` fill a temporary file beside `path`, then rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
     os.close(descriptor)
     temporary = Path(name)
     try:
         write(temporary)
-        # mkstemp makes private files; what we write is as readable as any other file of the user's.
+        # mkstemp makes private files; give them the usual permissions.
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -40,8 +40,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def save_tree(path: Path, tree: Any, *, information: dict[str, Any]) -> None:
-    """The tree's arrays, named by their place in it, and `information` as JSON."""
-    save_arrays(path, _named(tree), information=information)
+    """The tree's arrays, named by their path in it, and `information` as JSON."""
+    save_arrays(path, _leaves_by_name(tree), information=information)
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], *, information: dict[str, Any]) -> None:
@@ -81,9 +81,9 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def load_tree(path: Path, like: Tree) -> Tree:
-    """The saved arrays in the shape of `like`, whose own numbers do not matter."""
+    """The saved arrays in the structure of `like`, whose values are ignored."""
     arrays = load_arrays(path)
-    wanted = _named(like)
+    wanted = _leaves_by_name(like)
     for name, leaf in wanted.items():
         if name not in arrays:
             raise InputError(f"{path}: tensor '{name}' is missing; the file belongs to other settings")
@@ -101,7 +101,7 @@ def load_tree(path: Path, like: Tree) -> Tree:
 
 
 def check_identity(path: Path, saved: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse to go on from what was made with other settings, data or luck."""
+    """Refuse to resume from other settings, data or seeds."""
     differing = _differences(saved, wanted)
     if differing:
         raise InputError(
@@ -123,6 +123,15 @@ def _differences(saved: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     return names
 
 
-def _named(tree: Any) -> dict[str, Any]:
+def _leaves_by_name(tree: Any) -> dict[str, Any]:
     paths, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array_like))
     return {jax.tree_util.keystr(path).lstrip("."): np.asarray(leaf) for path, leaf in paths}
+
+
+def cache_directory() -> Path:
+    """The directory named by VLBM_CACHE, or `vlbm` in the user's cache directory."""
+    return Path(os.environ.get("VLBM_CACHE") or _user_cache() / "vlbm")
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -138,7 +138,7 @@ def test_a_single_episode_stands_on_both_sides_of_a_split():
 
 
 def test_padding_holds_zeros_and_is_not_valid(episodes):
-    padded = episodes.padded()
+    padded = episodes.pad()
     assert padded.valid.tolist() == [[True] * 3, [True, False, False], [True, True, False]]
     assert padded.reward.tolist() == [[1, 2, 4], [8, 0, 0], [16, 32, 0]]
     assert padded.observation[1, :, 0].tolist() == np.float32([1.0, 1.1, 0, 0]).tolist()
@@ -147,14 +147,14 @@ def test_padding_holds_zeros_and_is_not_valid(episodes):
 
 
 def test_padding_reaches_as_far_as_asked(episodes):
-    padded = episodes.padded(5)
+    padded = episodes.pad(5)
     assert padded.observation.shape == (3, 6, 1)
     assert padded.valid.sum(axis=1).tolist() == [3, 1, 2]
 
 
 @pytest.mark.parametrize("steps", [None, 7])
 def test_from_padded_undoes_padded(steps, episodes):
-    padded = episodes.padded(steps)
+    padded = episodes.pad(steps)
     back = from_padded(
         observation=padded.observation,
         action=padded.action,
@@ -167,7 +167,7 @@ def test_from_padded_undoes_padded(steps, episodes):
 
 
 def test_discrete_actions_pad_to_a_matrix():
-    padded = single().padded(3)
+    padded = single().pad(3)
     assert padded.action.tolist() == [[2, 0, 0]]
     back = from_padded(
         observation=padded.observation,
@@ -201,7 +201,7 @@ def test_episodes_of_one_step_have_two_observations():
     assert one.observation_before.tolist() == [0]
     assert one.time.tolist() == [0]
     assert one.returns(0.9).tolist() == [3.0]
-    assert one.padded().observation.tolist() == [[[5.0], [6.0]]]
+    assert one.pad().observation.tolist() == [[[5.0], [6.0]]]
 
 
 # From what users hold

@@ -70,7 +70,7 @@ def test_discrete_actions_are_counted(sound):
     found = inspect(replace(sound, action=np.arange(sound.steps) % 3, n_actions=5))
     assert found.action_counts == (147, 146, 146, 0, 0)
     assert found.action_range == ()
-    assert found.information == ("never taken: actions 3, 4; policies that take them cannot be judged",)
+    assert found.information == ("never taken: actions 3, 4; policies that take them cannot be evaluated",)
 
 
 def changed(array, place, value):

@@ -14,7 +14,7 @@ import pytest
 from systems import bits, noise_logs
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers.packed import save_packed
-from vlbm.data.sampler import MappedSampler, Places, Plan, Sampler, Window, cut_mapped, held_out_windows
+from vlbm.data.sampler import MappedSampler, Plan, Sampler, Window, WindowStarts, cut_mapped, held_out_windows
 from vlbm.data.view import EpisodeView
 
 LENGTHS = (7, 1, 3, 12)
@@ -30,7 +30,7 @@ def on_host(window: Window) -> Window:
     return jax.tree.map(np.asarray, window)
 
 
-def cut_on_device(log: EpisodeView, places: Places, *, steps: int) -> Window:
+def cut_on_device(log: EpisodeView, places: WindowStarts, *, steps: int) -> Window:
     return eqx.filter_jit(Sampler.cut)(Sampler.of(log), places, steps=steps)
 
 
@@ -38,7 +38,7 @@ def cut_on_device(log: EpisodeView, places: Places, *, steps: int) -> Window:
 @pytest.fixture(params=[cut_on_device, cut_mapped], ids=["device", "host"])
 def cut(request) -> Callable[..., Window]:
     def cut(episodes: Episodes, episode: list[int], start: list[int], *, steps: int = 4) -> Window:
-        places = Places(jnp.array(episode), jnp.array(start))
+        places = WindowStarts(jnp.array(episode), jnp.array(start))
         return on_host(request.param(EpisodeView.of(episodes), places, steps=steps))
 
     return cut

@@ -30,11 +30,11 @@ def test_a_selection_counts_as_the_same_episodes_in_memory_do(episodes, selectio
         assert getattr(selection, name) == getattr(copied, name), name
     for name in ("length", "terminated"):
         assert getattr(selection, name).tolist() == getattr(copied, name).tolist()
-    assert selection.gathered().fingerprint() == copied.fingerprint()
+    assert selection.to_episodes().fingerprint() == copied.fingerprint()
 
 
 def test_all_episodes_are_gathered_without_a_copy(episodes):
-    assert EpisodeView.of(episodes).gathered() is episodes
+    assert EpisodeView.of(episodes).to_episodes() is episodes
     assert EpisodeView.of(EpisodeView.of(episodes)).collection is episodes
 
 
@@ -75,7 +75,7 @@ def test_a_split_is_that_of_the_episodes_themselves(count):
     for mine, theirs in zip(
         EpisodeView.of(episodes).split(0.25, seed=5), episodes.split(0.25, seed=5), strict=True
     ):
-        assert mine.gathered().fingerprint() == theirs.fingerprint()
+        assert mine.to_episodes().fingerprint() == theirs.fingerprint()
 
 
 def test_a_split_of_a_selection_stays_within_it(episodes, selection):

@@ -22,7 +22,7 @@ from vlbm.estimators.registry import make_estimator
 from vlbm.estimators.world_models.autoregressive import AutoRegressive
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.vlbm import VLBM
-from vlbm.suites.exact import SYSTEMS, ExactSystem, truths
+from vlbm.suites.exact import SYSTEMS, ExactSystem, true_values
 
 ALL = ("chain", "graph", "cliff", "linear", "sepsis")
 
@@ -219,7 +219,7 @@ def evaluate(case: str, name: str, policies: Any = None, **options: Any):
 def test_with_enough_data_the_truth_lies_in_the_interval(case, name):
     entry, system = CASES[case].on(name), system_named(name)
     horizon = None if entry.endless else system.horizon
-    truth = truths(system, discount=system.discount, horizon=horizon)
+    truth = true_values(system, discount=system.discount, horizon=horizon)
     estimates = evaluate(case, name, confidence=entry.confidence)
     returns = logs(name, entry.episodes).returns(system.discount)
     assert [row.policy for row in estimates] == list(system.targets)

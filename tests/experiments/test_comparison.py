@@ -223,7 +223,7 @@ class Limited(Oracle):
     """An oracle that cannot look beyond a horizon, and must not be fitted to find that out."""
 
     def check_estimand(self, asked, space):
-        if asked.endless:
+        if asked.infinite_horizon:
             raise InputError("needs a time limit")
         return asked
 
@@ -258,8 +258,8 @@ def test_a_method_that_cannot_answer_is_left_out_before_anything_is_fitted():
     estimators = {"limited": Limited(()), "right": Known((0.0, 1.0, 4.0))}
     comparison = compare(linear_logs(), POLICIES, estimators, horizon=math.inf)
     assert comparison.failures == {"limited": "needs a time limit"}
-    assert comparison.estimand.endless
-    assert comparison.answers("right")
+    assert comparison.estimand.infinite_horizon
+    assert comparison.matches_estimand("right")
 
 
 def test_estimates_of_something_else_are_marked_and_have_no_scores(capsys):
@@ -267,8 +267,8 @@ def test_estimates_of_something_else_are_marked_and_have_no_scores(capsys):
 
     estimators = {"right": Oracle((0.0, 1.0, 4.0)), "weighed": Weighing((0.0, 1.0, 4.0))}
     comparison = compare(linear_logs(), POLICIES, estimators, truth=TRUTH)
-    assert comparison.answers("right")
-    assert not comparison.answers("weighed")
+    assert comparison.matches_estimand("right")
+    assert not comparison.matches_estimand("weighed")
     assert len(comparison.scores("right")) == 1
     assert comparison.scores("weighed") == ()
     found = json.loads(json.dumps(comparison.to_json(), allow_nan=False))["methods"]

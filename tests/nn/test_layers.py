@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from vlbm.nn.batch_norm import BatchNorm, Moments, Over, average_over_time, move_averages
+from vlbm.nn.batch_norm import BatchNorm, Moments, Over, average_over_time, update_averages
 from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LayerKind, Linear, LSTMCell
 from vlbm.nn.optimiser import hidden_weights
 
@@ -89,7 +89,7 @@ def test_a_batch_in_which_nothing_counts_gives_numbers(norm, inputs):
 
 
 def test_running_averages_move_by_a_hundredth_and_nothing_else_does(norm):
-    moved = norm.move(Moments(jnp.full(SIZE, 5.0), jnp.full(SIZE, 7.0), jnp.array(3.0)))
+    moved = norm.update(Moments(jnp.full(SIZE, 5.0), jnp.full(SIZE, 7.0), jnp.array(3.0)))
     np.testing.assert_allclose(moved.mean, 0.99 * norm.mean + 0.05, rtol=1e-5)
     np.testing.assert_allclose(moved.variance, 0.99 * norm.variance + 0.07, rtol=1e-5)
     np.testing.assert_array_equal(moved.gain, norm.gain)
@@ -108,7 +108,7 @@ def test_moments_of_steps_are_weighed_by_how_many_examples_each_counted():
 def test_every_layer_is_moved_by_its_own_moments(inputs):
     mlp = MLP((SIZE, 5, 3, 2), LayerKind(normalisation="batch"), key=KEY)
     _, moments = over_batch(mlp, inputs, VALID)
-    moved = move_averages(mlp, moments)
+    moved = update_averages(mlp, moments)
     x = np.asarray(inputs, np.float64)
     for layer, after in zip(mlp.layers, moved.layers, strict=True):
         x = x @ np.asarray(layer.hidden.weight).T
@@ -122,12 +122,12 @@ def test_every_layer_is_moved_by_its_own_moments(inputs):
 
 def test_moments_of_other_layers_than_there_are_are_refused(norm):
     with pytest.raises(ValueError, match="shorter"):
-        move_averages([norm, norm], [Moments(norm.mean, norm.variance, jnp.array(1.0))])
+        update_averages([norm, norm], [Moments(norm.mean, norm.variance, jnp.array(1.0))])
 
 
 def test_a_module_that_normalises_nothing_is_left_as_it_is():
     mlp = MLP((SIZE, 3, 2), LayerKind(), key=KEY)
-    moved = move_averages(mlp, mlp(jnp.ones(SIZE))[1])
+    moved = update_averages(mlp, mlp(jnp.ones(SIZE))[1])
     for before, after in zip(jax.tree.leaves(mlp), jax.tree.leaves(moved), strict=True):
         np.testing.assert_array_equal(before, after)
 

@@ -21,7 +21,7 @@ from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.nn import training
 from vlbm.nn.optimiser import Schedule
-from vlbm.nn.training import Evaluated, History, train
+from vlbm.nn.training import History, LossOutput, train
 from vlbm.progress import Progress, Report
 
 TARGET = np.array([1.0, -2.0, 0.5], np.float32)
@@ -38,11 +38,11 @@ class Point(eqx.Module):
         self.weight, self.bias, self.visits = jnp.zeros(3), jnp.ones(2), jnp.zeros(())
 
 
-def noisy_distance(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+def noisy_distance(point: Point, target: jax.Array, key: jax.Array) -> LossOutput:
     noise = 0.1 * jax.random.normal(key, (3,))
     loss = ((point.weight - target + noise) ** 2).sum() + (point.bias**2).sum()
     moved = eqx.tree_at(lambda point: point.visits, point, jax.lax.stop_gradient(point.visits + 1))
-    return Evaluated(loss, {"loss": loss}, moved)
+    return LossOutput(loss, {"loss": loss}, moved)
 
 
 def distance(point: Point) -> float:
@@ -53,7 +53,7 @@ SCHEDULE = Schedule(steps=60, learning_rate=0.1, validate_every=20)
 
 
 def descend(
-    evaluate: Callable[..., Evaluated] = noisy_distance,
+    evaluate: Callable[..., LossOutput] = noisy_distance,
     *,
     schedule: Schedule = SCHEDULE,
     validate: Callable[[Point], float] = distance,
@@ -153,10 +153,10 @@ def drawn_noise(target: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def test_a_step_is_given_what_was_drawn_for_it_with_a_key_of_its_own():
-    def evaluate(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+    def evaluate(point: Point, target: jax.Array, key: jax.Array) -> LossOutput:
         loss = ((point.weight - target) ** 2).sum()
         # What was drawn for a step, where it can be looked at.
-        return Evaluated(loss, {"loss": loss}, eqx.tree_at(lambda point: point.bias, point, target[:2]))
+        return LossOutput(loss, {"loss": loss}, eqx.tree_at(lambda point: point.bias, point, target[:2]))
 
     seen: list[np.ndarray] = []
 
@@ -193,9 +193,9 @@ def test_progress_hears_of_every_stretch_and_of_validations():
 # Adam moves by exactly the learning rate under a slope that never changes.
 
 
-def slope(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+def slope(point: Point, target: jax.Array, key: jax.Array) -> LossOutput:
     loss = point.weight.sum() + point.bias.sum()
-    return Evaluated(loss, {"loss": loss}, point)
+    return LossOutput(loss, {"loss": loss}, point)
 
 
 def way(schedule: Schedule) -> float:
@@ -216,9 +216,9 @@ def test_the_cosine_rate_warms_up_and_falls_to_what_remains():
 
 
 def test_a_loss_that_leaves_the_numbers_is_reported_with_step_and_setting(ten_a_call):
-    def explosive(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+    def explosive(point: Point, target: jax.Array, key: jax.Array) -> LossOutput:
         loss = jnp.exp(-point.weight).sum()
-        return Evaluated(
+        return LossOutput(
             loss,
             {"loss": loss, "steady": jnp.zeros(())},
             eqx.tree_at(lambda point: point.weight, point, -jnp.abs(point.weight) * 1e6),
@@ -388,7 +388,7 @@ def test_a_history_is_json(tmp_path: Path):
 def test_trainings_of_one_kind_share_a_compiled_program():
     traced: list[int] = []
 
-    def evaluate(point: Point, target: jax.Array, key: jax.Array) -> Evaluated:
+    def evaluate(point: Point, target: jax.Array, key: jax.Array) -> LossOutput:
         traced.append(1)
         return noisy_distance(point, target, key)
 
@@ -409,11 +409,11 @@ def drawn_windows(sampler: Sampler, key: jax.Array) -> Window:
     return sampler.draw(PLAN, key)
 
 
-def far_from_rewards(point: Point, windows: Window, key: jax.Array) -> Evaluated:
+def far_from_rewards(point: Point, windows: Window, key: jax.Array) -> LossOutput:
     """How far a linear guess from observations is from the rewards."""
     guess = windows.observation[:, :-1] @ point.weight[:2] + point.weight[2]
     loss = (jnp.where(windows.valid, guess - windows.reward, 0.0) ** 2).mean()
-    return Evaluated(loss, {"loss": loss}, point)
+    return LossOutput(loss, {"loss": loss}, point)
 
 
 def learn_rewards(data: Sampler | MappedSampler, **options: Any) -> tuple[Point, History]:

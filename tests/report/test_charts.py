@@ -12,9 +12,9 @@ from vlbm.report.charts.frame import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from vlbm.report.charts.histogram import bin_edges, histogram_chart
 from vlbm.report.charts.intervals import PAD, Mark, interval_bar, lanes_chart
 from vlbm.report.charts.lines import Line, line_chart
-from vlbm.report.charts.scatter import Spot, cloud, scatter_chart
+from vlbm.report.charts.scatter import ScatterPoint, draw_cloud, scatter_chart
 from vlbm.report.charts.shares import shares_chart
-from vlbm.report.charts.svg import element, stretches
+from vlbm.report.charts.svg import element, finite_runs
 from vlbm.report.parts import Chart
 
 EVIL = "<script>alert(1)</script> \"'&"
@@ -82,8 +82,8 @@ def test_a_long_line_has_a_short_table_with_both_ends():
 
 def test_stretches_are_what_lies_between_gaps():
     nan = float("nan")
-    assert stretches([nan, 1, 2, nan, 3]) == [(1, 3), (4, 5)]
-    assert stretches([nan]) == []
+    assert finite_runs([nan, 1, 2, nan, 3]) == [(1, 3), (4, 5)]
+    assert finite_runs([nan]) == []
 
 
 def test_bars_of_a_histogram_add_up_to_everything():
@@ -134,7 +134,10 @@ def test_lanes_have_a_dot_for_every_method_and_policy():
 
 
 def test_a_scatter_has_equal_axes_and_the_line_of_equality():
-    spots = [Spot("hare", "c0", 0.0, 10.0, 0.0, 10.0), Spot("snail", "c0", 10.0, 0.0, 0.0, 5.0)]
+    spots = [
+        ScatterPoint("hare", "c0", 0.0, 10.0, 0.0, 10.0),
+        ScatterPoint("snail", "c0", 10.0, 0.0, 0.0, 5.0),
+    ]
     chart = scatter_chart(
         "T", spots, x_label="true value", y_label="estimate", write=lambda value: f"{value:g}"
     )
@@ -149,7 +152,7 @@ def test_a_scatter_has_equal_axes_and_the_line_of_equality():
 def test_a_cloud_draws_every_point_once():
     points = np.random.default_rng(0).normal(size=(37, 2))
     bounds = np.stack([points.min(axis=0), points.max(axis=0)])
-    tree = parsed(cloud("C", [("c0", points[:20]), ("logged", points[20:]), ("c1", points[:0])], bounds))
+    tree = parsed(draw_cloud("C", [("c0", points[:20]), ("logged", points[20:]), ("c1", points[:0])], bounds))
     assert [path.get("d").count("M") for path in tree.iter("path")] == [20, 17]
 
 

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from pages import ASKED, NAMES, made_comparison, made_estimates, made_evidence
-from vlbm.experiments.comparison import alone
-from vlbm.report.downloads import records
-from vlbm.report.findings import find
-from vlbm.report.page import assemble, html
+from vlbm.experiments.comparison import single_comparison
+from vlbm.report.downloads import make_records
+from vlbm.report.findings import make_findings
+from vlbm.report.page import make_page, render_page
 from vlbm.report.parts import Gallery, Page, Section, Table
 from vlbm.report.rendering import render
-from vlbm.report.sections.answer import answer
+from vlbm.report.sections.answer import write_answer
 from vlbm.report.sections.methods import agreement_table
-from vlbm.results.estimate import Estimate, Estimates, pooled
+from vlbm.results.estimate import Estimate, Estimates, pool_seeds
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "link", "br"}
@@ -64,7 +64,8 @@ def files(page: str) -> dict[str, str]:
 def test_the_answer_names_the_best_its_interval_and_who_leaves_the_data():
     # snail is best with 30 against a log of 15 and is outside for 90 % of its steps; hare for 45 %.
     first, second, *_ = (
-        text.striptags().replace("\N{NO-BREAK SPACE}", " ") for text in answer(find(made_comparison()))
+        text.striptags().replace("\N{NO-BREAK SPACE}", " ")
+        for text in write_answer(make_findings(made_comparison()))
     )
     assert first == (
         "snail is estimated best of 3: 30.00, 95 % interval 26.00 to 34.00; it beats the behaviour policy "
@@ -78,7 +79,7 @@ def test_an_unsettled_first_place_is_said():
         replace(row, value=10.0 + 0.1 * index, lower=5.0, upper=15.0)
         for index, row in enumerate(made_estimates())
     )
-    sentences = answer(find(alone(replace(made_estimates(), rows=rows))))
+    sentences = write_answer(make_findings(single_comparison(replace(made_estimates(), rows=rows))))
     assert any(
         "The first place is not settled: snail is best with probability 0.3" in text for text in sentences
     )
@@ -91,7 +92,7 @@ def test_methods_that_disagree_are_named():
     comparison = replace(
         comparison, estimates={**comparison.estimates, "wpdis": (replace(backwards, rows=rows),)}
     )
-    last = answer(find(comparison))[-1]
+    last = write_answer(make_findings(comparison))[-1]
     assert last.striptags().endswith(
         "wpdis ranks otherwise (agreement \N{MINUS SIGN}1.00) and puts tortoise first."
     )
@@ -109,16 +110,16 @@ def with_sampled(*, first: bool = False):
 
 
 def test_a_page_says_what_is_estimated_before_anything_else():
-    page = html(made_comparison())
+    page = render_page(made_comparison())
     assert page.index(f"Estimated: {ASKED}.") < page.index("<section")
-    assert f"Asked for: {ASKED}." in page
+    assert f"Requested: {ASKED}." in page
 
 
 def test_a_method_that_answers_for_something_else_is_marked_and_kept_from_the_truth():
-    page = assemble(with_sampled())
+    page = make_page(with_sampled())
     blocks = {section.name: section.blocks for section in page.sections}
     prose, dots, agreement = blocks["methods"][:3]
-    assert prose.paragraphs[1].startswith("wpdis answers for something else")
+    assert prose.paragraphs[1].startswith("wpdis estimates another quantity")
     assert prose.paragraphs[1].endswith(f"{SAMPLED}.")
     assert [label for _, label in dots.legend] == ["vlbm", "wpdis (sampled)"]
     assert agreement.headings == ("agreement", "vlbm", "wpdis (sampled)")
@@ -128,21 +129,21 @@ def test_a_method_that_answers_for_something_else_is_marked_and_kept_from_the_tr
     assert all(scores.rows[0])
     assert not any("wpdis" in row[0] for row in gallery.charts[0].table.rows)
     assert [label for _, label in gallery.charts[0].legend] == ["vlbm"]
-    found = {record["method"]: record for record in records(find(with_sampled()))}
+    found = {record["method"]: record for record in make_records(make_findings(with_sampled()))}
     assert found["vlbm"]["truth"] is not None
     assert found["wpdis"]["truth"] is None
     assert found["wpdis"]["estimand"] == str(SAMPLED)
 
 
 def test_the_first_method_that_answers_what_was_asked_makes_the_page():
-    findings = find(with_sampled(first=True))
+    findings = make_findings(with_sampled(first=True))
     assert findings.method == "vlbm"
-    assert "rank the policies much alike" in answer(findings)[-1]
+    assert "rank the policies much alike" in write_answer(findings)[-1]
 
 
 def test_where_no_method_answers_what_was_asked_the_truth_is_left_out():
     made = with_sampled()
-    page = html(replace(made, estimates={"wpdis": made.estimates["wpdis"]}))
+    page = render_page(replace(made, estimates={"wpdis": made.estimates["wpdis"]}))
     assert f"Estimated: {SAMPLED}." in page
     assert "truth" not in [section["id"] for section in Reader(page).all("section")]
     assert "The true value, known for this task" not in page
@@ -155,14 +156,14 @@ def test_returns_that_were_cut_off_are_not_held_against_values_without_a_time_li
         estimand=endless,
         estimates={"fqe": (made_estimates(method="fqe", estimand=endless),)},
     )
-    assert find(made).above is not None
-    cut = find(replace(made, logged=replace(made.logged, cut=5)))
-    assert cut.above is None
-    assert not any("logged return" in reason.text for reason in cut.verdicts[2].reasons)
+    assert make_findings(made).above is not None
+    truncated = make_findings(replace(made, logged=replace(made.logged, truncated=5)))
+    assert truncated.above is None
+    assert not any("logged return" in reason.text for reason in truncated.verdicts[2].reasons)
 
 
 def test_a_page_is_one_whole_document_with_every_section():
-    page = html(made_comparison())
+    page = render_page(made_comparison())
     reader = Reader(page)
     assert page.startswith("<!doctype html>")
     assert [section["id"] for section in reader.all("section")] == [
@@ -173,7 +174,7 @@ def test_a_page_is_one_whole_document_with_every_section():
 
 
 def test_a_page_fetches_nothing_and_runs_only_its_own_script():
-    page = html(made_comparison())
+    page = render_page(made_comparison())
     reader = Reader(page)
     for _, attributes in reader.elements:
         for name in ("src", "href", "action", "poster", "srcset"):
@@ -197,7 +198,7 @@ def test_users_texts_stay_texts_wherever_they_are():
         logged=replace(comparison.logged, warnings=(EVIL,), notes=(EVIL,)),
         estimates={EVIL: comparison.estimates["vlbm"], **comparison.estimates},
     )
-    reader = Reader(html(comparison))
+    reader = Reader(render_page(comparison))
     assert len(reader.all("script")) == 1
     assert reader.all("img") == []
     for _, attributes in reader.elements:
@@ -206,12 +207,12 @@ def test_users_texts_stay_texts_wherever_they_are():
 
 
 def test_every_chart_has_its_numbers_as_a_table_under_it():
-    page = html(made_comparison())
+    page = render_page(made_comparison())
     assert page.count("<figure") == page.count('<details class="numbers">')
 
 
 def test_every_picture_and_every_button_has_a_name():
-    reader = Reader(html(made_comparison()))
+    reader = Reader(render_page(made_comparison()))
     for picture in reader.all("svg"):
         assert picture.get("class") == "spot" or picture.get("aria-label")
     controls = {button["aria-controls"] for button in reader.all("button") if "aria-controls" in button}
@@ -219,7 +220,7 @@ def test_every_picture_and_every_button_has_a_name():
 
 
 def test_the_files_hold_the_same_numbers():
-    kept = files(html(made_comparison()))
+    kept = files(render_page(made_comparison()))
     rows = list(csv.DictReader(io.StringIO(kept["estimates.csv"])))
     found = json.loads(kept["estimates.json"])["records"]
     assert len(rows) == len(found) == 2 * len(NAMES)
@@ -232,13 +233,15 @@ def test_the_files_hold_the_same_numbers():
 
 
 def test_records_of_other_methods_have_no_verdict():
-    other = [record for record in records(find(made_comparison())) if record["method"] == "wpdis"]
+    other = [
+        record for record in make_records(make_findings(made_comparison())) if record["method"] == "wpdis"
+    ]
     assert {record["trust"] for record in other} == {None}
     assert {record["effective_sample_size"] for record in other} == {12.0, 13.0, 14.0}
 
 
 def test_estimates_alone_make_a_page_of_what_is_known():
-    page = html(alone(made_estimates()))
+    page = render_page(single_comparison(made_estimates()))
     assert [section["id"] for section in Reader(page).all("section")] == ["ranking", "provenance"]
     assert "behaviour policy" not in page
 
@@ -246,11 +249,11 @@ def test_estimates_alone_make_a_page_of_what_is_known():
 def test_a_method_that_imagines_nothing_borrows_what_another_imagined():
     comparison = made_comparison()
     turned = dict(reversed(comparison.estimates.items()))
-    findings = find(replace(comparison, estimates=turned))
-    assert (findings.method, findings.imaginer) == ("wpdis", "vlbm")
-    page = html(findings.comparison)
+    findings = make_findings(replace(comparison, estimates=turned))
+    assert (findings.method, findings.rollout_method) == ("wpdis", "vlbm")
+    page = render_page(findings.comparison)
     assert "imagined by vlbm" in page
-    assert "logged, weighed" in page
+    assert "logged, weighted" in page
     assert findings.verdicts[2].level == "doubtful"
 
 
@@ -274,7 +277,7 @@ def constant(names: list[str], returns: np.ndarray) -> Estimates:
 def test_odd_numbers_do_not_break_the_page(estimates):
     truth = {row.policy: 1.0 for row in estimates}
     evidence = made_evidence([row.policy for row in estimates], horizon=1, dimensions=1)
-    page = html(alone(estimates, truth=truth, evidence=evidence))
+    page = render_page(single_comparison(estimates, truth=truth, evidence=evidence))
     Reader(page)
     assert not re.search(r' (points|d|x\d?|y\d?|cx|cy|width|height)="[^"]*(nan|inf)', page)
     json.loads(files(page)["estimates.json"], parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -282,7 +285,7 @@ def test_odd_numbers_do_not_break_the_page(estimates):
 
 def test_a_hundred_policies_with_long_names_fit_in_six_megabytes():
     names = [f"{index:03d}-" + "x" * 196 for index in range(100)]
-    page = html(made_comparison(names, dimensions=24))
+    page = render_page(made_comparison(names, dimensions=24))
     Reader(page)
     assert len(page.encode()) < 6e6
 
@@ -290,13 +293,13 @@ def test_a_hundred_policies_with_long_names_fit_in_six_megabytes():
 def test_eleven_policies_are_written_within_seconds():
     comparison = made_comparison([f"policy_{index}" for index in range(11)], dimensions=24, points=600)
     began = time.process_time()
-    page = html(comparison)
+    page = render_page(comparison)
     assert time.process_time() - began < 5
     assert len(page.encode()) < 6e6
 
 
 def test_seeds_are_pooled_with_the_spread_between_them():
-    both = pooled([made_estimates(), made_estimates(seed=1, shift=4.0)])
+    both = pool_seeds([made_estimates(), made_estimates(seed=1, shift=4.0)])
     assert both.values.tolist() == [12.0, 22.0, 32.0]
     # Half a width of 4 within a seed, and 1.96 deviations of 2.83 between the seeds.
     assert both[0].upper - 12.0 == pytest.approx(np.sqrt(16 + 1.959964**2 * 8))
@@ -308,7 +311,7 @@ def test_a_page_for_a_whole_benchmark_can_be_made_of_the_parts():
     scores = Table(("task", "vlbm", "fqe"), (("hopper", "0.90", "0.40"),), "Rank correlation.", ((0.9, 0.4),))
     chart = next(
         block
-        for section in assemble(made_comparison()).sections
+        for section in make_page(made_comparison()).sections
         if section.name == "truth"
         for block in section.blocks
         if isinstance(block, Gallery)

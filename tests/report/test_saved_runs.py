@@ -6,21 +6,23 @@ import pytest
 
 from pages import made_comparison, made_estimates
 from vlbm.errors import InputError
-from vlbm.experiments.comparison import alone
-from vlbm.report.page import html
+from vlbm.experiments.comparison import single_comparison
+from vlbm.report.page import render_page
 from vlbm.report.saved import load_run, save_run
 
 
-@pytest.mark.parametrize("make", [made_comparison, lambda: alone(made_estimates())], ids=["all", "estimates"])
+@pytest.mark.parametrize(
+    "make", [made_comparison, lambda: single_comparison(made_estimates())], ids=["all", "estimates"]
+)
 def test_a_saved_run_makes_the_same_page(make, tmp_path):
     comparison = make()
     save_run(comparison, tmp_path)
-    assert html(load_run(tmp_path)) == html(comparison)
+    assert render_page(load_run(tmp_path)) == render_page(comparison)
 
 
 def test_a_second_run_replaces_the_first(tmp_path):
-    save_run(alone(made_estimates()), tmp_path)
-    save_run(alone(made_estimates(shift=5.0)), tmp_path)
+    save_run(single_comparison(made_estimates()), tmp_path)
+    save_run(single_comparison(made_estimates(shift=5.0)), tmp_path)
     assert load_run(tmp_path).values("vlbm").tolist() == [15.0, 25.0, 35.0]
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from vlbm.report.charts.scale import Scale, extent
-from vlbm.report.numbers import alike, count, in_words, number, percent, probability, short
+from vlbm.report.numbers import (
+    format_count,
+    format_number,
+    format_percent,
+    format_probability,
+    format_short,
+    make_formatter,
+    spell_out,
+)
 
 
 def test_a_scale_maps_its_ends_and_middle():
@@ -39,12 +47,12 @@ def test_an_extent_is_never_empty_and_ignores_what_is_no_number():
 
 
 def test_numbers_of_one_kind_have_the_same_decimals():
-    write = alike([-512.34, 2.0])
+    write = make_formatter([-512.34, 2.0])
     assert [write(value) for value in (-512.34, 2.0, -0.0001)] == ["\N{MINUS SIGN}512.3", "2.0", "0.0"]
-    assert alike([-1234.5])(-1234.56) == "\N{MINUS SIGN}1,235"
-    assert alike([0.02])(0.0123) == "0.0123"
-    assert alike([])(3.0) == "3"
-    assert alike([2e30])(1.5e30) == "1.5e+30"
+    assert make_formatter([-1234.5])(-1234.56) == "\N{MINUS SIGN}1,235"
+    assert make_formatter([0.02])(0.0123) == "0.0123"
+    assert make_formatter([])(3.0) == "3"
+    assert make_formatter([2e30])(1.5e30) == "1.5e+30"
 
 
 @pytest.mark.parametrize(
@@ -59,17 +67,17 @@ def test_numbers_of_one_kind_have_the_same_decimals():
     ],
 )
 def test_axes_show_no_more_digits_than_needed(value, text):
-    assert short(value).replace("\N{MINUS SIGN}", "-") == text.replace("\N{MINUS SIGN}", "-")
+    assert format_short(value).replace("\N{MINUS SIGN}", "-") == text.replace("\N{MINUS SIGN}", "-")
 
 
 def test_nothing_is_certain():
-    assert [probability(value) for value in (0.0, 0.004, 0.5, 0.999, 1.0)] == [
+    assert [format_probability(value) for value in (0.0, 0.004, 0.5, 0.999, 1.0)] == [
         "< 0.01", "< 0.01", "0.50", "> 0.99", "> 0.99",
     ]  # fmt: skip
 
 
 def test_small_words():
-    assert (in_words(2), in_words(40)) == ("two", "40")
-    assert (count(1, "step"), count(2000, "step")) == ("1 step", "2,000 steps")
-    assert percent(0.123, 1) == "12.3\N{NO-BREAK SPACE}%"
-    assert number(float("nan"), 1) == "\N{EN DASH}"
+    assert (spell_out(2), spell_out(40)) == ("two", "40")
+    assert (format_count(1, "step"), format_count(2000, "step")) == ("1 step", "2,000 steps")
+    assert format_percent(0.123, 1) == "12.3\N{NO-BREAK SPACE}%"
+    assert format_number(float("nan"), 1) == "\N{EN DASH}"

@@ -50,10 +50,10 @@ def test_an_estimand_reads_as_part_of_a_sentence():
 
 @pytest.mark.parametrize(("horizon", "resolved"), [(None, 15), (7, 7), (7.0, 7), (40, 40), (math.inf, None)])
 def test_without_a_horizon_the_longest_logged_episode_is_meant(horizon, resolved):
-    found = Estimand.asked(discount=0.9, horizon=horizon, actions="mean", longest=15)
+    found = Estimand.from_request(discount=0.9, horizon=horizon, actions="mean", longest=15)
     assert found == Estimand(0.9, resolved, "mean")
-    assert found.endless == (resolved is None)
-    assert Estimand.asked(**found.question, longest=99) == found
+    assert found.infinite_horizon == (resolved is None)
+    assert Estimand.from_request(**found.arguments, longest=99) == found
 
 
 def test_an_estimand_comes_back_from_json_with_its_text_beside_it():
@@ -65,10 +65,10 @@ def test_an_estimand_comes_back_from_json_with_its_text_beside_it():
 
 
 def test_what_differs_is_said_in_a_few_words():
-    assert LIMITED.differences(LIMITED) == ""
-    assert replace(LIMITED, actions="sample").differences(LIMITED) == "sampled"
-    assert ENDLESS.differences(LIMITED) == "sampled, endless, discount 0.99"
-    assert LIMITED.differences(ENDLESS) == "mean, 200 steps, discount 0.995"
+    assert LIMITED.describe_difference(LIMITED) == ""
+    assert replace(LIMITED, actions="sample").describe_difference(LIMITED) == "sampled"
+    assert ENDLESS.describe_difference(LIMITED) == "sampled, endless, discount 0.99"
+    assert LIMITED.describe_difference(ENDLESS) == "mean, 200 steps, discount 0.995"
 
 
 def test_policies_act_in_one_of_two_ways():

@@ -177,7 +177,7 @@ def test_a_frame_has_a_row_for_each_policy_best_first(estimates):
 
 
 def test_ranking_puts_the_best_first(estimates):
-    assert [row.policy for row in estimates.ranked()] == ["high", "middle", "low"]
+    assert [row.policy for row in estimates.rank()] == ["high", "middle", "low"]
 
 
 def test_the_json_has_exactly_the_fields_that_were_promised(estimates, tmp_path):

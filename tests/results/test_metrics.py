@@ -16,16 +16,16 @@ from vlbm.results.metrics import (
     normalised_absolute_error,
     rank_correlation,
     regret,
-    resampled,
+    resample_metric,
 )
-from vlbm.suites.dope import problem
+from vlbm.suites.dope import find_problem
 
 ALL = (rank_correlation, regret, dope_regret, absolute_error, normalised_absolute_error)
 COMPARING = (rank_correlation, regret, dope_regret, normalised_absolute_error)
 
 
 def undiscounted_and_discounted(environment):
-    known = problem(f"dope/{environment}-medium")
+    known = find_problem(f"dope/{environment}-medium")
     guess, true = known.truth("undiscounted").values, known.truth("discounted").values
     return np.array([guess[name] for name in true]), np.array(list(true.values()))
 
@@ -174,7 +174,7 @@ def test_the_bootstrap_of_a_mean_has_the_spread_that_theory_gives():
 
 def test_resamples_of_a_single_policy_are_left_out_and_counted():
     estimated, true = np.array([1.0, 2]), np.array([3.0, 4])
-    values = resampled(rank_correlation, estimated, true, resamples=200)
+    values = resample_metric(rank_correlation, estimated, true, resamples=200)
     drawn = bootstrap(rank_correlation, estimated, true, resamples=200)
     assert 60 < drawn.resamples < 140
     assert drawn.resamples == np.isfinite(values).sum()

@@ -8,12 +8,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from vlbm.suites.dope import problem
+from vlbm.suites.dope import find_problem
 
 
 def write_policies(directory: Path, environment: str, *, hidden: int = 4) -> Path:
     """Eleven policies of random weights, where DOPE would have them."""
-    known = problem(f"dope/{environment}-expert")
+    known = find_problem(f"dope/{environment}-expert")
     gym = known.family == "gym"
     for number, remote in enumerate(known.policies.values()):
         rng = np.random.default_rng(number)

@@ -37,7 +37,7 @@ class Maker:
 
 def test_what_was_made_once_is_not_made_again(path):
     make = Maker()
-    first, second = (cache.kept_or_made(path, RECIPE, make) for _ in range(2))
+    first, second = (cache.load_or_make(path, RECIPE, make) for _ in range(2))
     assert make.times == 1
     assert first.fingerprint() == second.fingerprint()
     np.testing.assert_array_equal(second.log_prob, np.full(4, -0.5, np.float32))
@@ -45,28 +45,28 @@ def test_what_was_made_once_is_not_made_again(path):
 
 def test_one_damaged_byte_is_noticed_and_the_data_are_made_anew(path):
     make = Maker()
-    cache.kept_or_made(path, RECIPE, make)
+    cache.load_or_make(path, RECIPE, make)
     whole = path.read_bytes()
     path.write_bytes(whole[:-40] + bytes([whole[-40] ^ 1]) + whole[-39:])
-    assert not cache.is_kept(path, RECIPE)
-    cache.kept_or_made(path, RECIPE, make)
+    assert not cache.is_cached(path, RECIPE)
+    cache.load_or_make(path, RECIPE, make)
     assert make.times == 2
     assert path.read_bytes() == whole
 
 
 def test_data_without_a_label_count_as_unfinished(path):
     make = Maker()
-    cache.kept_or_made(path, RECIPE, make)
+    cache.load_or_make(path, RECIPE, make)
     path.with_suffix(".json").unlink()
-    assert not cache.is_kept(path, RECIPE)
-    cache.kept_or_made(path, RECIPE, make)
+    assert not cache.is_cached(path, RECIPE)
+    cache.load_or_make(path, RECIPE, make)
     assert make.times == 2
 
 
 def test_another_recipe_is_another_data_set(path):
     make = Maker()
-    cache.kept_or_made(path, RECIPE, make)
-    cache.kept_or_made(path, {**RECIPE, "mujoco": "other"}, make)
+    cache.load_or_make(path, RECIPE, make)
+    cache.load_or_make(path, {**RECIPE, "mujoco": "other"}, make)
     assert make.times == 2
 
 
@@ -75,7 +75,7 @@ def test_an_interruption_leaves_nothing_that_is_taken_for_whole(path, monkeypatc
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cache.kept_or_made(path, RECIPE, interrupted)
+        cache.load_or_make(path, RECIPE, interrupted)
     assert not list(path.parent.glob("*")) if path.parent.exists() else True
 
     # Between the data and their label, too.
@@ -85,8 +85,8 @@ def test_an_interruption_leaves_nothing_that_is_taken_for_whole(path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(cache, "write_text", no_label)
         with pytest.raises(KeyboardInterrupt):
-            cache.kept_or_made(path, RECIPE, Maker())
-    assert not cache.is_kept(path, RECIPE)
+            cache.load_or_make(path, RECIPE, Maker())
+    assert not cache.is_cached(path, RECIPE)
     make = Maker()
-    cache.kept_or_made(path, RECIPE, make)
+    cache.load_or_make(path, RECIPE, make)
     assert make.times == 1

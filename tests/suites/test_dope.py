@@ -14,7 +14,7 @@ from vlbm.data.readers import save_npz
 from vlbm.errors import InputError
 from vlbm.policies.dope import read_dope
 from vlbm.suites import dope
-from vlbm.suites.dope.targets import without_last_inputs
+from vlbm.suites.dope.targets import drop_last_inputs
 
 SIZES = {  # environment: observations, actions, horizon, data sets
     "ant": (27, 8, 1000, 5),
@@ -35,22 +35,22 @@ def nothing_at_hand(monkeypatch, tmp_path):
 
 
 def test_all_32_tasks_are_listed_with_their_sizes_and_11_policies():
-    assert len(dope.names()) == len(set(dope.names())) == 32
+    assert len(dope.list_names()) == len(set(dope.list_names())) == 32
     for environment, (observations, actions, horizon, datasets) in SIZES.items():
-        mine = [name for name in dope.names() if name.startswith(f"dope/{environment}-")]
+        mine = [name for name in dope.list_names() if name.startswith(f"dope/{environment}-")]
         assert len(mine) == datasets
         for name in mine:
-            entry = dope.entry(name)
+            entry = dope.make_entry(name)
             assert (entry.name, entry.suite) == (name, "dope")
             assert (entry.observation_size, entry.action_size) == (observations, actions)
             assert entry.policies == 11
             assert entry.steps > 4000
             assert not entry.available
-            assert dope.problem(name).horizon == horizon
+            assert dope.find_problem(name).horizon == horizon
 
 
 def test_the_two_truths_are_never_mixed():
-    hopper = dope.problem("dope/hopper-medium")
+    hopper = dope.find_problem("dope/hopper-medium")
     discounted, undiscounted = hopper.truth("discounted"), hopper.truth("undiscounted")
     assert (discounted.discount, discounted.actions) == (0.995, "mean")
     assert (undiscounted.discount, undiscounted.actions) == (1.0, "sample")
@@ -64,7 +64,7 @@ def test_the_two_truths_are_never_mixed():
 
 
 def test_adroit_has_no_discounted_truth_and_none_is_made_up():
-    door = dope.problem("dope/door-human")
+    door = dope.find_problem("dope/door-human")
     assert door.truth().discount == 1.0
     assert door.truth().values["door_dapg_10"] == pytest.approx(2974.9306587121887)
     assert list(dope.true_returns("dope/door-human")) == ["undiscounted, sampled actions"]
@@ -75,7 +75,7 @@ def test_adroit_has_no_discounted_truth_and_none_is_made_up():
 
 
 def test_data_sets_of_one_environment_share_policies_and_truths():
-    one, other = dope.problem("dope/walker2d-random"), dope.problem("dope/walker2d-expert")
+    one, other = dope.find_problem("dope/walker2d-random"), dope.find_problem("dope/walker2d-expert")
     assert one.policies == other.policies
     assert one.truth() == other.truth()
     assert one.data != other.data
@@ -83,7 +83,7 @@ def test_data_sets_of_one_environment_share_policies_and_truths():
 
 def test_an_unknown_task_is_refused():
     with pytest.raises(InputError, match="dope/hopper-human: is no task"):
-        dope.entry("dope/hopper-human")
+        dope.make_entry("dope/hopper-human")
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_one_variable_names_the_directory_of_data_and_policies(tmp_path, monkeyp
     write_policies(tmp_path, "walker2d")
     assert (tmp_path / "walker" / "walker_online_10.pkl").is_file()
     monkeypatch.setenv("VLBM_DOPE", str(tmp_path))
-    assert dope.entry("dope/walker2d-expert").available
-    assert not dope.entry("dope/walker2d-medium").available
+    assert dope.make_entry("dope/walker2d-expert").available
+    assert not dope.make_entry("dope/walker2d-medium").available
     task = dope.load_task("dope/walker2d-expert")
     assert task.episodes.terminated.tolist() == [False, True, False]
     assert task.episodes.log_prob is not None
@@ -256,7 +256,7 @@ def test_ant_policies_fit_data_with_and_without_contact_forces(tmp_path, observa
 def test_leaving_out_inputs_is_padding_with_zeros_for_densities_too(tmp_path):
     write_policies(tmp_path, "ant")
     whole = read_dope(tmp_path / "ant" / "ant_online_0.pkl")
-    narrow = without_last_inputs(whole, 27)
+    narrow = drop_last_inputs(whole, 27)
     rows = np.random.default_rng(2).normal(size=(4, 27)).astype(np.float32)
     padded = np.pad(rows, ((0, 0), (0, 84)))
     action = np.random.default_rng(3).uniform(-0.9, 0.9, (4, 8)).astype(np.float32)

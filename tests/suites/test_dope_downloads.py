@@ -61,11 +61,11 @@ def cache(monkeypatch, tmp_path, server) -> Path:
     """Where downloads go; the publishers' addresses lead to our server."""
     monkeypatch.delenv("VLBM_DOPE", raising=False)
     monkeypatch.setenv("VLBM_CACHE", str(tmp_path / "cache"))
-    facts = {**catalogue._facts(), "addresses": {"data": server.address, "policies": server.address}}
-    monkeypatch.setattr(catalogue, "_facts", lambda: facts)
-    catalogue.problem.cache_clear()
+    facts = {**catalogue._read_facts(), "addresses": {"data": server.address, "policies": server.address}}
+    monkeypatch.setattr(catalogue, "_read_facts", lambda: facts)
+    catalogue.find_problem.cache_clear()
     yield tmp_path / "cache" / "dope"
-    catalogue.problem.cache_clear()
+    catalogue.find_problem.cache_clear()
 
 
 def publish(server: Server, tmp_path: Path) -> None:
@@ -86,13 +86,13 @@ def left_in(directory: Path) -> list[str]:
 
 def test_a_task_is_downloaded_once_and_recognised_afterwards(server, cache, tmp_path):
     publish(server, tmp_path)
-    assert not dope.entry("dope/hopper-medium").available
+    assert not dope.make_entry("dope/hopper-medium").available
     task = dope.load_task("dope/hopper-medium", download=True)
     assert (task.episodes.steps, len(task.policies), len(server.asked)) == (12, 11, 12)
     data = cache / "data" / "hopper_medium-v2.hdf5"
     record = f"{hashlib.sha256(data.read_bytes()).hexdigest()}  hopper_medium-v2.hdf5\n"
     assert (cache / "data" / "hopper_medium-v2.hdf5.sha256").read_text() == record
-    assert dope.entry("dope/hopper-medium").available
+    assert dope.make_entry("dope/hopper-medium").available
     assert dope.load_task("dope/hopper-medium").episodes.fingerprint() == task.episodes.fingerprint()
     dope.load_task("dope/hopper-medium", download=True)
     assert len(server.asked) == 12

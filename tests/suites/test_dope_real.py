@@ -15,7 +15,7 @@ from vlbm.results.metrics import (
     regret,
 )
 from vlbm.suites import dope
-from vlbm.suites.dope.paths import search_places
+from vlbm.suites.dope.paths import make_search_path
 from vlbm.suites.dope.targets import load_targets
 from vlbm.suites.simulate import simulate
 
@@ -32,7 +32,7 @@ def files(shared, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_all_11_real_policies_of_an_environment_load(files, tmp_path, environment):
-    known = dope.problem(f"dope/{environment}-expert")
+    known = dope.find_problem(f"dope/{environment}-expert")
     data = write_d4rl(tmp_path / "data.hdf5", observations=known.observations, actions=known.actions)
     task = dope.load_task(known.name, data=data, policies=files)
     assert list(task.policies) == list(task.truth)
@@ -43,8 +43,8 @@ def test_all_11_real_policies_of_an_environment_load(files, tmp_path, environmen
 
 def assert_earns_its_truth(files, environment: str, number: int, *, episodes: int) -> None:
     """Mean actions in version 4 earn what was published: within 8 % and the noise of few episodes."""
-    known = dope.problem(f"dope/{environment}-expert")
-    policies = load_targets(known, search_places(files), observations=known.observations)
+    known = dope.find_problem(f"dope/{environment}-expert")
+    policies = load_targets(known, make_search_path(files), observations=known.observations)
     name = list(policies)[number]
     assert known.simulator is not None
     played = simulate(
@@ -73,7 +73,7 @@ def test_door_human_goes_from_demonstrations_to_metrics(files, monkeypatch):
     from vlbm import VLBM
 
     monkeypatch.setenv("VLBM_DOPE", str(files))
-    assert dope.entry("dope/door-human").available
+    assert dope.make_entry("dope/door-human").available
     task = dope.load_task("dope/door-human")
     assert (task.episodes.count, task.episodes.steps) == (25, 6704)
     assert (task.discount, task.horizon, len(task.policies)) == (1.0, 200, 11)

@@ -13,7 +13,7 @@ from vlbm.errors import InputError
 from vlbm.policies.dope import read_dope
 from vlbm.suites import dope
 from vlbm.suites.cache import data_path
-from vlbm.suites.dope.targets import without_last_inputs
+from vlbm.suites.dope.targets import drop_last_inputs
 
 pytest.importorskip("mujoco")
 
@@ -94,7 +94,7 @@ def test_ants_policies_act_on_27_observations(policies):
     write_policies(policies, "ant")
     episodes = dope.regenerate("dope/ant-expert", policies=policies, steps=20, seed=0)
     assert (episodes.observation_size, episodes.action_size) == (27, 8)
-    policy = without_last_inputs(read_dope(policies / "ant" / "ant_online_10.pkl"), 27)
+    policy = drop_last_inputs(read_dope(policies / "ant" / "ant_online_10.pkl"), 27)
     observation = episodes.observation[episodes.observation_before]
     np.testing.assert_allclose(policy.log_prob(observation, episodes.action), episodes.log_prob, atol=1e-2)
     assert dope.make_task("dope/ant-expert", episodes, policies=policies).episodes.observation_size == 27

@@ -11,9 +11,9 @@ import pytest
 from vlbm.errors import InputError
 from vlbm.policies import TracedPolicy, check_fit, has_log_prob
 from vlbm.policies.stacked import StackedPolicies
-from vlbm.suites.exact import SYSTEMS, TabularPolicy, TabularSystem, chain, cliff, graph, linear, truths
-from vlbm.suites.exact.cliff import erring
-from vlbm.suites.exact.graph import oddly
+from vlbm.suites.exact import SYSTEMS, TabularPolicy, TabularSystem, chain, cliff, graph, linear, true_values
+from vlbm.suites.exact.cliff import epsilon_policy
+from vlbm.suites.exact.graph import odd_policy
 
 TABULAR = ["chain", "graph", "cliff"]
 
@@ -29,11 +29,11 @@ def system_named(name: str):
     ("error", "value"), [(0.0, -2.497664), (0.2, -6.343868), (0.5, -17.523868), (0.8, -48.331457)]
 )
 def test_the_cliff_walk_has_the_published_values(error, value):
-    assert cliff().value(erring(error), discount=0.99, horizon=None) == pytest.approx(value, abs=1e-6)
+    assert cliff().value(epsilon_policy(error), discount=0.99, horizon=None) == pytest.approx(value, abs=1e-6)
 
 
 def test_the_graph_has_the_published_values():
-    policy = oddly(0.2)
+    policy = odd_policy(0.2)
     for system, value in (
         (graph(), -1.1644776),
         (graph(sparse=True), -0.2823576),
@@ -197,7 +197,7 @@ def test_sepsis_is_a_system_of_716_states_and_better_treatment_is_worth_more():
     assert isinstance(system, TabularSystem)
     assert (system.states, system.actions) == (716, 25)
     np.testing.assert_allclose(system.transition.sum(axis=-1), 1.0)
-    worth = truths(system, discount=1.0, horizon=None)
+    worth = true_values(system, discount=1.0, horizon=None)
     clinicians = system.value(system.behaviour, discount=1.0, horizon=None)
     # Nearly everybody is survived or dead in the end: the value is the chance to survive.
     assert 0.7 < clinicians < 0.9

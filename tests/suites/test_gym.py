@@ -22,18 +22,18 @@ def simulator(tmp_path, monkeypatch):
 
 
 def true_values(environment: str, *, actions: str = "mean", kind: str = "discounted") -> np.ndarray:
-    return np.array(list(gym.truth(environment, actions=actions, kind=kind).values()))
+    return np.array(list(gym.read_truth(environment, actions=actions, kind=kind).values()))
 
 
 def test_there_are_five_data_sets_for_each_of_five_environments():
-    assert len(gym.names()) == 25
-    assert {"hopper-medium-replay", "ant-random", "pendulum-expert"} <= set(gym.names())
-    assert set(gym.names()) < set(task_names())
+    assert len(gym.list_names()) == 25
+    assert {"hopper-medium-replay", "ant-random", "pendulum-expert"} <= set(gym.list_names())
+    assert set(gym.list_names()) < set(task_names())
 
 
 @each_environment
 def test_eleven_policies_fit_their_environment(environment):
-    facts, policies = gym.read_facts(environment), gym.target_policies(environment)
+    facts, policies = gym.read_facts(environment), gym.load_target_policies(environment)
     assert list(policies) == [f"policy_{number:02d}" for number in range(11)]
     assert list(facts["policies"]) == list(policies)
     for policy in policies.values():
@@ -74,7 +74,7 @@ def test_every_data_set_has_its_logging_policies(environment):
         parts = gym.recipe_parts(facts, dataset)
         assert sum(part.share for part in parts) == pytest.approx(1)
         for part in parts:
-            policy = gym.logging_policy(environment, part.policy)
+            policy = gym.load_logging_policy(environment, part.policy)
             assert policy.observation_size == facts["observation_size"]
     assert len(gym.recipe_parts(facts, "medium-replay")) >= 4
     assert facts["logging"]["medium"] != facts["logging"]["expert"]
@@ -92,9 +92,9 @@ def test_the_same_seed_gives_the_same_checksum_and_another_does_not(name, simula
 
 
 def test_data_are_made_once_and_then_found(simulator, monkeypatch):
-    assert not gym.entry("pendulum-random", steps=250).available
+    assert not gym.make_entry("pendulum-random", steps=250).available
     first = gym.load_data("pendulum-random", steps=250)
-    assert gym.entry("pendulum-random", steps=250).available
+    assert gym.make_entry("pendulum-random", steps=250).available
     monkeypatch.setattr(gym, "make_data", None)
     assert gym.load_data("pendulum-random", steps=250).fingerprint() == first.fingerprint()
 
@@ -135,7 +135,7 @@ def differs(environment: str, policy: str, *, episodes: int, actions: str) -> fl
     facts = gym.read_facts(environment)
     run = simulate(
         facts["environment"],
-        gym.target_policies(environment)[policy],
+        gym.load_target_policies(environment)[policy],
         seed=987,
         horizon=facts["horizon"],
         episodes=episodes,
@@ -158,7 +158,7 @@ def test_committed_truths_hold_with_other_seeds(environment, policy, simulator):
 def test_all_committed_truths_hold_with_other_seeds(environment, simulator):
     far = [
         differs(environment, policy, episodes=100, actions=actions)
-        for policy in gym.target_policies(environment)
+        for policy in gym.load_target_policies(environment)
         for actions in ("mean", "sampled")
     ]
     # Of 22 independent differences about one lies beyond two standard errors by chance.
@@ -167,7 +167,7 @@ def test_all_committed_truths_hold_with_other_seeds(environment, simulator):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", gym.names())
+@pytest.mark.parametrize("name", gym.list_names())
 def test_every_data_set_can_be_made(name, simulator):
     episodes = gym.make_data(name, steps=3_000, seed=0)
     assert episodes.steps >= 3_000

@@ -17,7 +17,7 @@ PENDULUM = {"horizon": 20, "seed": 3}
 
 @pytest.fixture(scope="module")
 def policy():
-    return gym.target_policies("pendulum")["policy_05"]
+    return gym.load_target_policies("pendulum")["policy_05"]
 
 
 def falling(observation):

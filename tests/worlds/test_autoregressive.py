@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 
 from systems import noise_logs
 from vlbm.data.episodes import Episodes, from_padded
-from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.sampler import Sampler, Window, WindowStarts
 from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.registry import make_estimator
@@ -65,7 +65,7 @@ def steps_of(episodes: Episodes) -> Window:
     """Every logged step as a window of its own."""
     episode = np.repeat(np.arange(episodes.count), episodes.length)
     start = np.concatenate([np.arange(length) for length in episodes.length])
-    places = Places(jnp.asarray(episode), jnp.asarray(start))
+    places = WindowStarts(jnp.asarray(episode), jnp.asarray(start))
     return Sampler.of(EpisodeView.of(episodes)).cut(places, steps=1)
 
 
@@ -295,7 +295,7 @@ def expected_step(state: np.ndarray, action: np.ndarray) -> np.ndarray:
 
 def test_training_brings_the_log_likelihood_to_the_exact_one(fitted):
     world, held_out = fitted
-    padded = held_out.padded()
+    padded = held_out.pad()
     state, after, action = padded.observation[:, :-1], padded.observation[:, 1:], padded.action
     outcome = np.concatenate([after, padded.reward[..., None]], axis=-1)
     surprise = (outcome - expected_step(state, action)).reshape(-1, 3).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Latents of logged observations, against the encoder run by hand on every stretch."""
+"""Latents of logged observations, against the encoder run by hand on every window."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_latents_of_separate_encoders_stand_side_by_side(episodes):
 
 
 def test_the_latents_of_an_episode_do_not_depend_on_the_others_beside_it(episodes):
-    """More stretches than go into one batch: wherever a batch ends, an episode reads the same."""
+    """More windows than go into one batch: wherever a batch ends, an episode reads the same."""
     model = random_world(episodes, window=WINDOW)
     long = noise_logs((1, 5, WINDOW * (BATCH + 44) + 1), seed=1)
     together = encode(model, long)
@@ -103,5 +103,5 @@ def test_discrete_actions_are_encoded():
     other = noise_logs((4, 2), n_actions=3)
     other.action[0] = (other.action[0] + 1) % 3
     changed = np.abs(encode(model, other) - latents).max(axis=1) > 1e-6
-    # The first action shows in what follows it within its stretch, and nowhere else.
+    # The first action shows in what follows it within its window, and nowhere else.
     np.testing.assert_array_equal(changed, [False, True, True, True, False, False, False, False])

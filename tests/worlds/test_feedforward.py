@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from systems import noise_logs
 from vlbm.data.episodes import Episodes
-from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.sampler import Sampler, Window, WindowStarts
 from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.world_models.feedforward import FeedForward
@@ -81,7 +81,7 @@ def steps_of(episodes: Episodes) -> Window:
     """Every logged step as a window of its own."""
     episode = np.repeat(np.arange(episodes.count), episodes.length)
     start = np.concatenate([np.arange(length) for length in episodes.length])
-    places = Places(jnp.asarray(episode), jnp.asarray(start))
+    places = WindowStarts(jnp.asarray(episode), jnp.asarray(start))
     return Sampler.of(EpisodeView.of(episodes)).cut(places, steps=1)
 
 

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from vlbm.data.episodes import Episodes, from_padded
-from vlbm.data.sampler import Places, Sampler
+from vlbm.data.sampler import Sampler, WindowStarts
 from vlbm.data.view import EpisodeView
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.worlds.vlbm import BranchingModel, draw_noise, objective
@@ -121,7 +121,7 @@ class HeldOut(NamedTuple):
     def gap(self, model: BranchingModel) -> np.ndarray:
         """How far each episode's bound, averaged over many latents, lies below the exact number."""
         count = self.episodes.count
-        places = Places(jnp.arange(count), jnp.zeros(count, int))
+        places = WindowStarts(jnp.arange(count), jnp.zeros(count, int))
         windows = Sampler.of(EpisodeView.of(self.episodes)).cut(places, steps=STEPS)
 
         @eqx.filter_jit
@@ -143,7 +143,7 @@ class HeldOut(NamedTuple):
 @pytest.fixture(scope="module")
 def held_out() -> HeldOut:
     episodes = simulate(400, seed=1)
-    padded = episodes.padded()
+    padded = episodes.pad()
     rows = zip(*(part.astype(np.float64) for part in padded[:3]), strict=True)
     return HeldOut(episodes, np.array([kalman_log_likelihood(*row) for row in rows]))
 
@@ -153,7 +153,7 @@ def standard_error(gap: np.ndarray) -> float:
 
 
 def test_the_filter_gives_the_density_of_the_joint_gaussian(held_out):
-    padded = held_out.episodes.padded()
+    padded = held_out.episodes.pad()
     for index in range(3):
         states, actions, rewards = (part[index].astype(np.float64) for part in padded[:3])
         for steps in (1, 3, STEPS):

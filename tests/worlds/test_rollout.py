@@ -22,7 +22,7 @@ from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.policies import FunctionPolicy, Layer, MLPPolicy, Policy, TracedPolicy
 from vlbm.worlds.base import Imagination, Outcome, World
-from vlbm.worlds.rollout import CHUNK, FEW, LONG_CHUNK, rollout
+from vlbm.worlds.rollout import CHUNK, FEW_EPISODES, LONG_CHUNK, rollout
 from walks import walks
 
 A = np.array([[0.9, 0.2], [-0.1, 0.95]])
@@ -31,7 +31,7 @@ PAYS = np.array([1.0, -2.0])
 
 
 class LinearWorld(World):
-    """x' = A x + B a exactly, seen as it is; pays x' . (1, -2); ends with a chance that never changes."""
+    """x' = A x + B a exactly, seen as it is; pays x' . (1, -2); terminates with a constant probability."""
 
     observation: Scaler
     reward: Scaler
@@ -134,7 +134,7 @@ def closed_form(feedback: list[float], horizon: int, discount: float) -> np.ndar
     return START @ total
 
 
-@pytest.mark.parametrize(("horizon", "copies"), [(1, 1), (CHUNK + 3, FEW), (LONG_CHUNK + 3, 1)])
+@pytest.mark.parametrize(("horizon", "copies"), [(1, 1), (CHUNK + 3, FEW_EPISODES), (LONG_CHUNK + 3, 1)])
 def test_returns_equal_the_closed_form(horizon, copies):
     gains = {"still": [0.0, 0.0], "pulls": [-0.5, -0.2]}
     policies = {name: gain(*feedback) for name, feedback in gains.items()}
@@ -170,7 +170,7 @@ def test_a_policy_acts_the_same_inside_and_outside_the_compiled_loop():
         make(WholeNumberWorld, ending=0.02),
         {"inside": inside, "outside": outside, "inside again": inside},
         horizon=CHUNK + 7,
-        start=np.tile(START, (FEW, 1)),
+        start=np.tile(START, (FEW_EPISODES, 1)),
     )
     assert list(imagined) == ["inside", "outside", "inside again"]
     assert same(imagined["inside"], imagined["outside"])
@@ -275,7 +275,7 @@ def test_an_estimate_does_not_depend_on_the_policies_beside():
 
 
 def test_an_episode_does_not_depend_on_how_many_there_are():
-    start = np.random.default_rng(0).normal(size=(FEW + 9, 2)).astype(np.float32)
+    start = np.random.default_rng(0).normal(size=(FEW_EPISODES + 9, 2)).astype(np.float32)
     world, policy = make(NoisyWorld, ending=0.05), {"a": gain(-0.5, -0.2, spread=1.0)}
     many = run(world, policy, horizon=12, start=start, actions="sample")["a"]
     few = run(world, policy, horizon=12, start=start[:5], actions="sample")["a"]
@@ -291,7 +291,7 @@ def check_same_but_rounding(first: Episodes, second: Episodes) -> None:
 
 def split_work() -> dict[str, list[Episodes]]:
     """Enough episodes to be worth two devices, of policies inside and outside JAX."""
-    start = np.random.default_rng(0).integers(-9, 9, size=(2 * FEW, 2)).astype(np.float32)
+    start = np.random.default_rng(0).integers(-9, 9, size=(2 * FEW_EPISODES, 2)).astype(np.float32)
     policies = {
         "inside": gain(-1.0, 0.0, spread=1.0),
         "inside too": gain(0.0, 1.0),
@@ -414,10 +414,10 @@ def test_the_rule_is_asked_about_every_stretch():
         calls.append(len(seen))
         return np.full(len(seen), len(calls) == 2)
 
-    start = np.zeros((FEW + 1, 2), np.float32)
+    start = np.zeros((FEW_EPISODES + 1, 2), np.float32)
     still = {"a": gain(0.0, 0.0)}
     episodes = run(make(), still, horizon=3 * CHUNK, start=start, termination=second_time)["a"]
-    assert calls == [len(start) * CHUNK] * 2  # after the second stretch all have ended
+    assert calls == [len(start) * CHUNK] * 2  # after the second chunk all have terminated
     assert set(episodes.length.tolist()) == {CHUNK + 1}
 
 
@@ -479,7 +479,7 @@ class GivesUp(Constant):
         return jnp.where(observation[:, :1] >= self.limit, jnp.nan, self.action)
 
 
-@pytest.mark.parametrize(("step", "episodes"), [(0, 1), (3, 1), (CHUNK + 5, FEW)])
+@pytest.mark.parametrize(("step", "episodes"), [(0, 1), (3, 1), (CHUNK + 5, FEW_EPISODES)])
 def test_a_traced_policy_that_returns_nan_is_named_with_the_step(step, episodes):
     policies = {
         name: GivesUp(jnp.ones(1), jnp.asarray(limit, jnp.float32))

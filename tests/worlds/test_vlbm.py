@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import norm
 
 from systems import bits, distance, noise_logs, random_world
-from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.sampler import Sampler, Window, WindowStarts
 from vlbm.data.view import EpisodeView
 from vlbm.estimators.world_models.presets import PRESETS
 from vlbm.estimators.world_models.vlbm import VLBM
@@ -50,7 +50,7 @@ def world() -> BranchingModel:
 @pytest.fixture(scope="module")
 def batch() -> Window:
     """All episodes, the shorter ones padded."""
-    places = Places(jnp.arange(3), jnp.zeros(3, int))
+    places = WindowStarts(jnp.arange(3), jnp.zeros(3, int))
     return Sampler.of(EpisodeView.of(LOGS)).cut(places, steps=4)
 
 

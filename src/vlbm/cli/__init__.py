@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from vlbm.cli.common import typed
+from vlbm.cli.common import command_arguments
 from vlbm.cli.compare import compare
 from vlbm.cli.data import data
 from vlbm.cli.demo import demo
@@ -48,22 +48,22 @@ def _root(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; what the user can mend is one line on standard error and exit code 2."""
+    """Run a command; user errors are one line on standard error and exit code 2."""
     given = sys.argv[1:] if arguments is None else arguments
-    typed.set(tuple(given))
-    warnings.showwarning = _note  # type: ignore[assignment]
+    command_arguments.set(tuple(given))
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
-        if "jax" not in sys.modules:  # called from a program that uses JAX, its devices are its own
+        if "jax" not in sys.modules:  # otherwise the calling program has set up JAX's devices
             use_cores()
-        app(args=_spread_settings(given), prog_name="vlbm")
+        app(args=_expand_settings(given), prog_name="vlbm")
     except InputError as error:
         _fail(str(error), 2)
     except TrainingDivergedError as error:
         _fail(str(error), 3)
 
 
-def _note(message: Warning | str, category: type[Warning], *_: object) -> None:
-    """What is worth knowing of the input, without the line of code that says so."""
+def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
+    """Show a UserWarning as a note, without its line of code."""
     if category is UserWarning:
         typer.secho(f"note: {message}", fg=typer.colors.YELLOW, err=True)
 
@@ -73,7 +73,7 @@ def _fail(message: str, code: int) -> None:
     raise SystemExit(code)
 
 
-def _spread_settings(arguments: list[str]) -> list[str]:
+def _expand_settings(arguments: list[str]) -> list[str]:
     """`--set a=1 b=2` as `--set a=1 --set b=2`."""
     spread: list[str] = []
     setting = False

@@ -25,8 +25,8 @@ class Actions(StrEnum):
     sample = "sample"
 
 
-# What the user typed: pages say how to make them again.
-typed: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())
+# The command line, which pages print to be reproducible.
+command_arguments: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())
 
 Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page to decide from.")]
 Method = Annotated[
@@ -64,7 +64,7 @@ HorizonText = Annotated[
         help="Steps that count; inf for no time limit. Default: the longest logged episode, or the task's.",
     ),
 ]
-Confidence = Annotated[float, typer.Option(help="How surely intervals shall hold the value.")]
+Confidence = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the interrupted run in the --save directory.")
@@ -75,10 +75,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 def load_episodes(path: str, column: list[str], n_actions: int | None) -> Episodes:
     from vlbm.data.readers import load
 
-    return load(path, n_actions=n_actions, **named_columns(column))
+    return load(path, n_actions=n_actions, **parse_columns(column))
 
 
-def named_columns(column: list[str]) -> dict[str, Any]:
+def parse_columns(column: list[str]) -> dict[str, Any]:
     """What --column says, as `load` takes it."""
     columns: dict[str, Any] = {}
     for entry in column:
@@ -117,26 +117,26 @@ def fit_estimator(
     try:
         evaluator = estimator.fit(logged, seed=seed, directory=save, resume=resume, progress=progress)
     except InputError as error:
-        # What is wrong with the data is said with their name; a checkpoint has a name of its own.
+        # Prefix the data's path; errors of checkpoints have their own.
         raise InputError(str(error) if resume else f"{path}: {error}") from None
     return replace(evaluator, data={**evaluator.data, "path": path})
 
 
 def learns_a_world(method: str) -> bool:
-    """Whether a method has a model that is worth keeping."""
+    """Whether a method fits a world model that can be saved."""
     from vlbm.estimators.registry import settings_type_of
 
     return hasattr(settings_type_of(method), "train_world")
 
 
-def keep(evaluator: Any, directory: Path) -> None:
-    """Save what was fitted, where there is something to save."""
+def save_evaluator(evaluator: Any, directory: Path) -> None:
+    """Save the fitted model, if the evaluator has one."""
     if hasattr(evaluator, "save"):
         evaluator.save(directory)
 
 
-def check_before_fitting(logged: Episodes, policies: dict[str, Any]) -> None:
-    """A policy that does not fit or does not act should be told before minutes of training, not after."""
+def check_policies(logged: Episodes, policies: dict[str, Any]) -> None:
+    """Check sizes and actions of policies before training rather than after."""
     from vlbm.policies import check_actions, check_fit
 
     sizes: dict[str, Any] = {"action_size": logged.action_size, "discrete": logged.discrete}
@@ -164,7 +164,7 @@ def check_writable(path: Path | None) -> None:
 
 def command_line() -> str:
     """The command that is running, as it can be typed again."""
-    return shlex.join(["vlbm", *typed.get()])
+    return shlex.join(["vlbm", *command_arguments.get()])
 
 
 def make_console() -> Any:

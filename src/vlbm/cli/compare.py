@@ -18,7 +18,7 @@ from vlbm.cli.common import (
     Report,
     Resume,
     Seed,
-    check_before_fitting,
+    check_policies,
     check_writable,
     command_line,
     load_episodes,
@@ -115,7 +115,7 @@ def compare(
     for path in (json, report):
         check_writable(path)
     known: dict[str, Any] = {}
-    estimators = _estimators(DEFAULT if methods is None else methods, settings)
+    estimators = _make_estimators(DEFAULT if methods is None else methods, settings)
     progress = make_progress(quiet)
     if len(inputs) == 1 and not Path(inputs[0]).exists():
         from vlbm.suites import load_task
@@ -150,18 +150,18 @@ def compare(
             raise InputError(f"{inputs[0]}: no policies were given; write vlbm compare DATA POLICY...")
         candidates = load_policies(*inputs[1:])
         logged = load_episodes(inputs[0], column, n_actions)
-    check_before_fitting(logged, candidates)
-    asked = Estimand.asked(**request, longest=logged.longest)
-    left_out = _leave_out(estimators, asked, logged) if methods is None else {}
+    check_policies(logged, candidates)
+    requested = Estimand.from_request(**request, longest=logged.longest)
+    left_out = _drop_other_estimands(estimators, requested, logged) if methods is None else {}
 
-    def whole(comparison: Comparison) -> Comparison:
+    def add_left_out(comparison: Comparison) -> Comparison:
         return replace(comparison, failures={**left_out, **comparison.failures})
 
-    examiner = None
+    collector = None
     if report is not None or save is not None:
-        from vlbm.experiments.evidence.gathering import Examiner
+        from vlbm.experiments.evidence.collect import DiagnosticsCollector
 
-        examiner = Examiner.of(logged, discount=request["discount"], horizon=request["horizon"])
+        collector = DiagnosticsCollector.of(logged, discount=request["discount"], horizon=request["horizon"])
     comparison = compare_methods(
         logged,
         candidates,
@@ -170,14 +170,14 @@ def compare(
         directory=save,
         resume=resume,
         progress=progress,
-        finished=None if json is None else lambda so_far: whole(so_far).save_json(json),
+        finished=None if json is None else lambda so_far: add_left_out(so_far).save_json(json),
         confidence=confidence,
-        examiner=examiner,
+        collector=collector,
         command=command_line(),
         **request,
         **known,
     )
-    comparison = whole(comparison)
+    comparison = add_left_out(comparison)
     if save is not None:
         from vlbm.report.saved import save_run
 
@@ -189,24 +189,26 @@ def compare(
     print_comparison(comparison, make_console())
 
 
-def _leave_out(estimators: dict[str, Any], asked: Estimand, logged: Episodes) -> dict[str, str]:
-    """Take away those that would answer for something else, which nobody asked for; says why."""
+def _drop_other_estimands(
+    estimators: dict[str, Any], requested: Estimand, logged: Episodes
+) -> dict[str, str]:
+    """Remove estimators with another estimand than the requested one; the reasons by name."""
     reasons = {}
     for name, estimator in list(estimators.items()):
         try:
-            answered = estimator.check_estimand(asked, logged)
+            estimand = estimator.check_estimand(requested, logged)
         except InputError:
-            continue  # comparing says it
-        if answered != asked:
+            continue  # reported by compare()
+        if estimand != requested:
             del estimators[name]
             reasons[name] = (
-                f"it would estimate another quantity ({answered}); to see it all the same, name it "
+                f"it would estimate another quantity ({estimand}); to see it all the same, name it "
                 f"(--methods {DEFAULT}); a second opinion on what was asked for: --methods vlbm,fqe"
             )
     return reasons
 
 
-def _estimators(methods: str, settings: list[str]) -> dict[str, Any]:
+def _make_estimators(methods: str, settings: list[str]) -> dict[str, Any]:
     from vlbm.estimators.registry import make_estimator
 
     names = [name.strip() for name in methods.split(",") if name.strip()]

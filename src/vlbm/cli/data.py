@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vlbm.cli.common import Column, NActions, Quiet, Seed, make_console, make_progress, named_columns
+from vlbm.cli.common import Column, NActions, Quiet, Seed, make_console, make_progress, parse_columns
 from vlbm.errors import InputError
 
 data = typer.Typer(
@@ -45,7 +45,7 @@ def make(
     from vlbm.suites import check_name, gym
     from vlbm.suites.cache import checksum, data_path
 
-    names = [name for task in tasks for name in (gym.names() if task == "gym" else (task,))]
+    names = [name for task in tasks for name in (gym.list_names() if task == "gym" else (task,))]
     for name in names:
         check_name(name)
     if output is not None and len(names) != 1:
@@ -64,10 +64,10 @@ def make(
                     "docs/dope.md for where to get them"
                 )
             episodes = dope.load_regenerated(
-                name, policies=policies, steps=steps, seed=seed, progress=progress.titled(name)
+                name, policies=policies, steps=steps, seed=seed, progress=progress.with_title(name)
             )
-        elif name in gym.names():
-            episodes = gym.load_data(name, steps=steps, seed=seed, progress=progress.titled(name))
+        elif name in gym.list_names():
+            episodes = gym.load_data(name, steps=steps, seed=seed, progress=progress.with_title(name))
         else:
             raise InputError(f"{name}: comes with the package, there is nothing to make")
         path = data_path(name, steps=steps, seed=seed)
@@ -97,7 +97,7 @@ def pack(
     """
     from vlbm.data.readers import pack as pack_source
 
-    episodes = pack_source(source, directory, n_actions=n_actions, **named_columns(column))
+    episodes = pack_source(source, directory, n_actions=n_actions, **parse_columns(column))
     make_console().print(
         f"{directory}: {episodes.count:,} episodes, {episodes.steps:,} steps", highlight=False, soft_wrap=True
     )

@@ -24,15 +24,15 @@ def demo(
     import numpy as np
 
     from vlbm.estimators.registry import make_estimator
-    from vlbm.experiments.comparison import alone
-    from vlbm.experiments.evidence.gathering import Examiner
+    from vlbm.experiments.comparison import single_comparison
+    from vlbm.experiments.evidence.collect import DiagnosticsCollector
     from vlbm.report.saved import save_run
     from vlbm.report.tables import print_estimates
     from vlbm.results.metrics import absolute_error, rank_correlation, regret
-    from vlbm.suites.pendulum import pendulum
+    from vlbm.suites.pendulum import load_pendulum
 
     console, progress = make_console(), make_progress(quiet)
-    task = pendulum()
+    task = load_pendulum()
     console.print(
         f"Pendulum: {task.episodes.count} logged episodes, {task.episodes.steps:,} steps, "
         f"{len(task.policies)} candidate policies. None of them will be run.",
@@ -43,17 +43,17 @@ def demo(
     )
     evaluator = replace(evaluator, data={**evaluator.data, "path": "embedded: pendulum"})
     evaluator.save(output / "model")
-    examiner = Examiner.of(task.episodes, discount=task.discount, horizon=task.horizon)
-    estimates, evidence = examiner.examine(
-        evaluator, task.policies, actions=task.actions, progress=progress.titled("imagining")
+    collector = DiagnosticsCollector.of(task.episodes, discount=task.discount, horizon=task.horizon)
+    estimates, evidence = collector.evaluate_with_diagnostics(
+        evaluator, task.policies, actions=task.actions, progress=progress.with_title("imagining")
     )
     estimates.save_json(output / "estimates.json")
-    run = alone(
+    run = single_comparison(
         estimates,
         truth=task.truth,
         task="pendulum",
         evidence=evidence,
-        logged=examiner.summary,
+        logged=collector.summary,
         command=command_line(),
     )
     save_run(run, output)

@@ -20,16 +20,16 @@ from vlbm.cli.common import (
     Resume,
     Seed,
     Settings,
-    check_before_fitting,
+    check_policies,
     check_space,
     check_writable,
     command_line,
     fit_estimator,
-    keep,
     load_episodes,
     make_console,
     make_progress,
     read_horizon,
+    save_evaluator,
 )
 from vlbm.errors import InputError
 from vlbm.results.estimand import Estimand
@@ -91,7 +91,7 @@ def evaluate(
     check_request(**asked, episodes=episodes, confidence=confidence)
     for path in (json, report):
         check_writable(path)
-    examined = report is not None or save is not None
+    with_diagnostics = report is not None or save is not None
     progress = make_progress(quiet)
     rule = None if termination is None else _load_termination(termination)
     if model is not None:
@@ -101,7 +101,7 @@ def evaluate(
         given = len(inputs) > 1 and is_data(inputs[0])
         policies = load_policies(*(inputs[1:] if given else inputs))
         evaluator = load_model(model)
-        logged = load_episodes(inputs[0], column, n_actions) if given and examined else None
+        logged = load_episodes(inputs[0], column, n_actions) if given and with_diagnostics else None
         if logged is not None:
             check_space(inputs[0], logged, evaluator)
         changes = parse_settings(type(evaluator.settings), settings)
@@ -112,10 +112,10 @@ def evaluate(
             raise InputError(f"{inputs[0]}: no policies were given; write vlbm evaluate DATA POLICY...")
         policies = load_policies(*inputs[1:])
         logged = load_episodes(inputs[0], column, n_actions)
-        check_before_fitting(logged, policies)
+        check_policies(logged, policies)
         estimator = make_estimator(method, preset, settings)
-        question = Estimand.asked(**asked, actions=actions.value, longest=logged.longest)
-        estimator.check_estimand(question, logged)
+        estimand = Estimand.from_request(**asked, actions=actions.value, longest=logged.longest)
+        estimator.check_estimand(estimand, logged)
         evaluator = fit_estimator(inputs[0], logged, estimator, seed, save, resume, progress)
     request: dict[str, Any] = {
         "episodes": episodes,
@@ -123,21 +123,23 @@ def evaluate(
         "termination": rule,
         "confidence": confidence,
         "seed": seed,
-        "progress": progress.titled("imagining"),
+        "progress": progress.with_title("imagining"),
     }
-    if examined:
-        from vlbm.experiments.comparison import alone
-        from vlbm.experiments.evidence.gathering import Examiner
+    if with_diagnostics:
+        from vlbm.experiments.comparison import single_comparison
+        from vlbm.experiments.evidence.collect import DiagnosticsCollector
 
         # A saved model may know longer episodes than the data beside it.
         asked["horizon"] = asked["horizon"] or evaluator.space.longest
-        examiner = Examiner.of(logged, **asked)
-        estimates, evidence = examiner.examine(evaluator, policies, **request)
-        run = alone(estimates, evidence=evidence, logged=examiner.summary, command=command_line())
+        collector = DiagnosticsCollector.of(logged, **asked)
+        estimates, evidence = collector.evaluate_with_diagnostics(evaluator, policies, **request)
+        run = single_comparison(
+            estimates, evidence=evidence, logged=collector.summary, command=command_line()
+        )
         if save is not None:
             from vlbm.report.saved import save_run
 
-            keep(evaluator, save)
+            save_evaluator(evaluator, save)
             estimates.save_json(save / "estimates.json")
             save_run(run, save)
         if report is not None:

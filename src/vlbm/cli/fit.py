@@ -17,11 +17,11 @@ from vlbm.cli.common import (
     Seed,
     Settings,
     fit_estimator,
-    keep,
     learns_a_world,
     load_episodes,
     make_console,
     make_progress,
+    save_evaluator,
 )
 from vlbm.errors import InputError
 
@@ -48,7 +48,7 @@ def fit(
     logged = load_episodes(data, column, n_actions)
     estimator = make_estimator(method, preset, settings)
     evaluator = fit_estimator(data, logged, estimator, seed, save, resume, make_progress(quiet))
-    keep(evaluator, save)
+    save_evaluator(evaluator, save)
     console = make_console()
     for index, history in enumerate(evaluator.histories):
         score = "none yet" if history.best_score is None else f"{history.best_score:.4g}"

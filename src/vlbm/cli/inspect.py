@@ -14,7 +14,7 @@ def inspect(
     column: Column = [],  # noqa: B006
     n_actions: NActions = None,
 ) -> None:
-    """Say what is in DATA: episodes, lengths, returns, actions, missing pieces, warnings."""
+    """Say what is in DATA: episodes, lengths, returns, actions, missing fields, warnings."""
     from vlbm.data.inspect import inspect as inspect_episodes
     from vlbm.data.inspect import render
 

@@ -26,13 +26,13 @@ def settings(
     for name in values:
         table.add_column(name, justify="right")
     for setting in values["default"]:
-        row = [_written(preset[setting]) for preset in values.values()]
+        row = [_format_setting(preset[setting]) for preset in values.values()]
         differs = any(value != row[0] for value in row)
         table.add_row(setting, *row, style=None if differs or len(row) == 1 else "dim")
     make_console().print(table)
 
 
-def _written(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     """A value as --set takes it."""
     if isinstance(value, list):
         return ",".join(map(str, value))

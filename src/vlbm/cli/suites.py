@@ -22,7 +22,7 @@ def list_tasks(context: typer.Context) -> None:
     from vlbm.suites import find_entry, task_names
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    # Narrow enough for 80 characters; `show` tells the rest.
+    # Narrow enough for 80 characters; `show` prints the rest.
     table.add_column("task", no_wrap=True)
     for name in ("steps", "obs", "act", "policies"):
         table.add_column(name, justify="right", no_wrap=True)

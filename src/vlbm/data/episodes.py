@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-BLOCK_STEPS = 262_144  # that returns are computed from at once
+BLOCK_STEPS = 262_144  # steps per block in the computation of returns
 
 
-class Padded(NamedTuple):
+class PaddedEpisodes(NamedTuple):
     """Episodes as a rectangle; `valid` is False on padding, which holds zeros."""
 
     observation: Float[np.ndarray, "episodes steps+1 obs"]
@@ -27,9 +27,8 @@ class Padded(NamedTuple):
 class Episodes:
     """Episodes laid end to end: episode i has `length[i]` steps and `length[i] + 1` observations.
 
-    Ragged rather than padded, so that two million steps cost what two million steps weigh, whatever
-    the lengths are. `terminated` says that the system ended the episode; an episode that is not
-    terminated was cut off by a time limit, and its last observation has a future nobody saw.
+    Ragged rather than padded, so that memory depends on the number of steps alone. An episode that is not
+    `terminated` was truncated, by a time limit or the end of recording: its last observation is not terminal.
     """
 
     observation: Float[np.ndarray, "steps+episodes obs"]
@@ -39,7 +38,7 @@ class Episodes:
     terminated: Bool[np.ndarray, " episodes"]
     log_prob: Float[np.ndarray, " steps"] | None = None
     n_actions: int | None = None  # how many discrete actions there are; None when actions are vectors
-    notes: tuple[str, ...] = field(default=())  # what a reader had to assume
+    notes: tuple[str, ...] = field(default=())  # assumptions made by the reader
 
     @classmethod
     def from_arrays(
@@ -56,11 +55,11 @@ class Episodes:
     ) -> Episodes:
         """Episodes from one row for each logged step, laid end to end and checked as files are.
 
-        `terminations` is True at a step after which the system ended the episode, `truncations` where
-        something else cut it off (a time limit, the end of recording). Actions are vectors, or whole
+        `terminations` is True at a step that reached a terminal state, `truncations` where a time limit or
+        the end of recording cut the episode off. Actions are vectors, or whole
         numbers for discrete ones, of which there are `n_actions` (by default the largest id plus one).
-        Without `next_observations` the outcome of an episode's last step is unknown, and `notes` say what
-        that means.
+        Without `next_observations` the outcome of an episode's last step is unknown, and `notes` list the
+        consequences.
         """
         from vlbm.data.readers.transitions import assemble
 
@@ -133,7 +132,7 @@ class Episodes:
 
     @property
     def mapped(self) -> bool:
-        """Whether the numbers are in files, and only what is looked at comes into memory."""
+        """Whether the arrays are memory-mapped files."""
         return isinstance(self.observation, np.memmap)
 
     @property
@@ -162,7 +161,7 @@ class Episodes:
 
     @property
     def observation_before(self) -> Int[np.ndarray, " steps"]:
-        """Row of the observation that each step's action answered; the next row is what followed."""
+        """Row of the observation before each step; the next row is the observation after it."""
         return np.arange(self.steps) + self.episode_of_step
 
     def initial_observations(self) -> Float[np.ndarray, "episodes obs"]:
@@ -176,7 +175,7 @@ class Episodes:
         returns = np.empty(self.count)
         first_step, end = self.first_step, np.cumsum(self.length)
         begin = 0
-        # A few episodes at a time: the numbers of all steps would weigh as much as observations do.
+        # In blocks: temporaries for all steps would need as much memory as the observations.
         while begin < self.count:
             stop = max(int(np.searchsorted(end, first_step[begin] + BLOCK_STEPS, side="right")), begin + 1)
             length = self.length[begin:stop]
@@ -208,21 +207,21 @@ class Episodes:
     def split(self, fraction: float, *, seed: int) -> tuple[Episodes, Episodes]:
         """Two disjoint parts by episode; the second has about `fraction` of the episodes, at least one.
 
-        A single episode cannot be divided and stands on both sides.
+        A single episode is in both parts.
         """
         if self.count == 1:
             return self, self
-        rest, held_out = parted(self.count, fraction, seed=seed)
+        rest, held_out = split_indices(self.count, fraction, seed=seed)
         return self.select(rest), self.select(held_out)
 
     def fingerprint(self) -> str:
-        """A checksum of the numbers themselves, wherever they came from."""
+        """A checksum of the arrays."""
         digest = hashlib.blake2b(digest_size=16)
         for part in (self.observation, self.action, self.reward, self.length, self.terminated):
             digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
-    def padded(self, steps: int | None = None) -> Padded:
+    def pad(self, steps: int | None = None) -> PaddedEpisodes:
         """A rectangle of `steps` steps (default: the longest episode's)."""
         steps = int(self.length.max()) if steps is None else steps
         valid = np.arange(steps) < self.length[:, None]
@@ -233,7 +232,7 @@ class Episodes:
             out[mask] = flat
             return out
 
-        return Padded(
+        return PaddedEpisodes(
             observation=fill(self.observation, observed),
             action=fill(self.action, valid),
             reward=fill(self.reward, valid),
@@ -250,18 +249,18 @@ def from_padded(
     terminated: Bool[np.ndarray, " episodes"],
     n_actions: int | None = None,
 ) -> Episodes:
-    """Episodes from rectangles, leaving out what lies past each length."""
+    """Episodes from padded arrays."""
     steps = np.arange(reward.shape[1]) < length[:, None]
     observed = np.arange(reward.shape[1] + 1) < length[:, None] + 1
 
-    def kept(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        # Where nothing is left out, picking row by row would take several times as long.
+    def unpad(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        # Without padding, a reshape is several times faster than boolean indexing.
         return values.reshape(-1, *values.shape[2:]) if mask.all() else values[mask]
 
     return Episodes(
-        observation=kept(observation, observed),
-        action=kept(action, steps),
-        reward=kept(reward, steps),
+        observation=unpad(observation, observed),
+        action=unpad(action, steps),
+        reward=unpad(reward, steps),
         length=np.asarray(length, np.int64),
         terminated=np.asarray(terminated, bool),
         n_actions=n_actions,
@@ -269,7 +268,7 @@ def from_padded(
 
 
 def concatenate(parts: Sequence[Episodes]) -> Episodes:
-    """One collection from several; log-probabilities survive only if every part has them."""
+    """One collection from several; log-probabilities are kept only if every part has them."""
     log_probs = [part.log_prob for part in parts]
     known = [log_prob for log_prob in log_probs if log_prob is not None]
     return Episodes(
@@ -284,10 +283,10 @@ def concatenate(parts: Sequence[Episodes]) -> Episodes:
     )
 
 
-def parted(
+def split_indices(
     count: int, fraction: float, *, seed: int
 ) -> tuple[Int[np.ndarray, " rest"], Int[np.ndarray, " part"]]:
-    """Numbers below `count` in two disjoint parts; a single one stands in both."""
+    """The indices below `count` in two disjoint random parts; a single index is in both."""
     if count == 1:
         return np.zeros(1, np.int64), np.zeros(1, np.int64)
     order = np.random.default_rng(seed).permutation(count)

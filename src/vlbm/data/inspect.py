@@ -1,4 +1,4 @@
-"""What a set of logged episodes holds, and what looks wrong with it."""
+"""Statistics of logged episodes, and warnings about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DISCOUNT = 0.995
 SHORT = 0.05  # of the median length
 FAR = 50.0  # interquartile ranges from the median
-SAMPLE = 100_000  # rows that quartiles are taken from; enough to tell 50 ranges from 5
+SAMPLE = 100_000  # rows that quartiles are computed from
 
 
 class Spread(NamedTuple):
@@ -31,7 +31,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Inspection:
-    """Facts about episodes, in the order in which one asks for them."""
+    """Statistics of logged episodes."""
 
     episodes: int
     steps: int
@@ -53,7 +53,7 @@ class Inspection:
 
 
 def inspect(episodes: Episodes, *, discount: float = DISCOUNT, gamma: float | None = None) -> Inspection:
-    """Look at every episode once; fast enough for millions of steps. `gamma` also names the discount."""
+    """Statistics and warnings; `gamma` is another name for the discount."""
     discount = discount if gamma is None else gamma
     undiscounted, discounted = episodes.returns(), episodes.returns(discount)
     counts: tuple[int, ...] = ()
@@ -69,8 +69,8 @@ def inspect(episodes: Episodes, *, discount: float = DISCOUNT, gamma: float | No
         length=Spread(
             float(episodes.length.min()), float(np.median(episodes.length)), float(episodes.length.max())
         ),
-        returns=_spread(undiscounted),
-        discounted_returns=_spread(discounted),
+        returns=_summarise_spread(undiscounted),
+        discounted_returns=_summarise_spread(discounted),
         discount=discount,
         terminated=float(episodes.terminated.mean()),
         observation_size=episodes.observation_size,
@@ -79,54 +79,56 @@ def inspect(episodes: Episodes, *, discount: float = DISCOUNT, gamma: float | No
         action_range=ranges,
         action_counts=counts,
         has_log_prob=episodes.log_prob is not None,
-        missing=_missing(episodes),
+        missing=_list_missing(episodes),
         assumptions=episodes.notes,
-        information=_information(ranges, counts),
-        warnings=tuple(_warnings(episodes)),
+        information=_list_information(ranges, counts),
+        warnings=tuple(_find_warnings(episodes)),
     )
 
 
-def _spread(values: Float[np.ndarray, " episodes"]) -> Spread:
+def _summarise_spread(values: Float[np.ndarray, " episodes"]) -> Spread:
     return Spread(float(values.min()), float(values.mean()), float(values.max()))
 
 
-def _missing(episodes: Episodes) -> tuple[str, ...]:
+def _list_missing(episodes: Episodes) -> tuple[str, ...]:
     if episodes.log_prob is not None:
         return ()
     return ("log-probabilities of the actions: importance sampling must estimate the behaviour policy",)
 
 
-def _information(ranges: tuple[tuple[float, float], ...], counts: tuple[int, ...]) -> tuple[str, ...]:
+def _list_information(ranges: tuple[tuple[float, float], ...], counts: tuple[int, ...]) -> tuple[str, ...]:
     outside = [index for index, (low, high) in enumerate(ranges) if low < -1 or high > 1]
     unused = [action for action, count in enumerate(counts) if count == 0]
     said = []
     if outside:
-        said.append(f"actions leave [-1, 1] in {_some(outside, 'dimension')}")
+        said.append(f"actions leave [-1, 1] in {_list_some(outside, 'dimension')}")
     if unused:
-        said.append(f"never taken: {_some(unused, 'action')}; policies that take them cannot be judged")
+        said.append(
+            f"never taken: {_list_some(unused, 'action')}; policies that take them cannot be evaluated"
+        )
     return tuple(said)
 
 
-def _warnings(episodes: Episodes) -> Iterable[str]:
+def _find_warnings(episodes: Episodes) -> Iterable[str]:
     if episodes.count == 1:
         yield "there is a single episode: nothing can be held out, and errors cannot be estimated"
     constant = np.flatnonzero(np.ptp(episodes.observation, axis=0) == 0)
     if len(constant):
-        yield f"observations never change in {_some(constant.tolist(), 'dimension')}"
+        yield f"observations never change in {_list_some(constant.tolist(), 'dimension')}"
     if np.ptp(episodes.reward) == 0:
         yield f"every reward is {episodes.reward[0]:g}: only the length tells episodes apart"
-    copies = _copies(episodes)
+    copies = _count_duplicates(episodes)
     if copies:
         yield f"{copies} of {episodes.count} episodes are exact copies of others"
     few = max(int(SHORT * np.median(episodes.length)), 1)
     short = int((episodes.length <= few).sum())
     if short:
         yield f"{short} of {episodes.count} episodes are very short: {_count(few, 'step')} or fewer"
-    yield from _outliers(episodes)
+    yield from _find_outliers(episodes)
 
 
-def _outliers(episodes: Episodes) -> Iterable[str]:
-    """Values so far out that they are likely mistakes, such as a sensor's error code."""
+def _find_outliers(episodes: Episodes) -> Iterable[str]:
+    """Extreme values, likely errors such as a sensor's error code."""
     named = {"observations": episodes.observation, "rewards": episodes.reward[:, None]}
     if not episodes.discrete:
         named["actions"] = episodes.action
@@ -134,20 +136,20 @@ def _outliers(episodes: Episodes) -> Iterable[str]:
         sample = values[:: max(len(values) // SAMPLE, 1)]
         lower, median, upper = np.percentile(sample, (25, 50, 75), axis=0)
         distance = np.maximum(values.max(axis=0) - median, median - values.min(axis=0))
-        # Half of the values or more are equal where the range is zero, and it measures nothing.
+        # Columns with an interquartile range of zero are skipped.
         far = np.flatnonzero((upper > lower) & (distance > FAR * (upper - lower)))
         if len(far):
             worst = far[np.argmax(distance[far] / (upper - lower)[far])]
             column = values[:, worst]
             value = column[np.argmax(np.abs(column - median[worst]))]
-            where = f" in {_some(far.tolist(), 'dimension')}" if values.shape[1] > 1 else ""
+            where = f" in {_list_some(far.tolist(), 'dimension')}" if values.shape[1] > 1 else ""
             usual = f"half of them lie in [{lower[worst]:.3g}, {upper[worst]:.3g}]"
             yield f"{name} have extreme values{where}: {value:g}, where {usual}"
 
 
-def _copies(episodes: Episodes) -> int:
-    """How many episodes repeat another one, number for number."""
-    # Only episodes of equal length and return can be equal, which leaves few to compare in full.
+def _count_duplicates(episodes: Episodes) -> int:
+    """The number of exact duplicates of other episodes."""
+    # Only episodes of equal length and return are compared in full.
     key = np.stack([episodes.length.astype(np.float64), episodes.returns()], axis=1)
     _, group, size = np.unique(key, axis=0, return_inverse=True, return_counts=True)
     candidates = np.flatnonzero(size[group.reshape(-1)] > 1)
@@ -163,14 +165,14 @@ def _copies(episodes: Episodes) -> int:
     return len(candidates) - len(seen)
 
 
-def _some(numbers: list[int], noun: str) -> str:
+def _list_some(numbers: list[int], noun: str) -> str:
     """'dimension 3', 'dimensions 1, 2, 5', 'dimensions 0, 1, 2, 3, 4, 5, 6, 7 and 9 more'."""
     shown = ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
     return f"{noun}{'s' if len(numbers) > 1 else ''} {shown}"
 
 
 def render(inspection: Inspection, console: Console) -> None:
-    """Print an inspection: facts first, then what is missing, assumed and suspicious."""
+    """Print an inspection: facts first, then warnings, assumptions and missing fields."""
     from rich.markup import escape
     from rich.panel import Panel
     from rich.table import Table
@@ -191,9 +193,9 @@ def render(inspection: Inspection, console: Console) -> None:
     words.add_column(style="bold")
     words.add_column()
     words.add_row("observations", _count(inspection.observation_size, "number"))
-    words.add_row("actions", _actions(inspection))
+    words.add_row("actions", _describe_actions(inspection))
     words.add_row("log-probabilities", log_prob)
-    words.add_row("ended by the system", f"{inspection.terminated:.0%} of the episodes")
+    words.add_row("terminated", f"{inspection.terminated:.0%} of the episodes")
 
     title = f"{_count(inspection.episodes, 'episode')}, {_count(inspection.steps, 'step')}"
     body = Table.grid(padding=(1, 0))
@@ -214,7 +216,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _actions(inspection: Inspection) -> str:
+def _describe_actions(inspection: Inspection) -> str:
     if inspection.discrete:
         total = sum(inspection.action_counts)
         common = np.argsort([-count for count in inspection.action_counts], kind="stable")[:6]

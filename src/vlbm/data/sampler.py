@@ -17,52 +17,52 @@ from vlbm.data.view import EpisodeView
 
 
 class Window(eqx.Module):
-    """Steps of one episode, or of many along a leading axis; where `valid` is False numbers mean nothing."""
+    """Steps of one episode, or of many along a leading axis; values where `valid` is False are padding."""
 
     observation: Float[Array, "*batch steps+1 obs"]
     action: Float[Array, "*batch steps act"]  # discrete actions come as one-hot vectors
     reward: Float[Array, "*batch steps"]
-    terminated: Float[Array, "*batch steps"]  # 1 where the system ended the episode after this step
+    terminated: Float[Array, "*batch steps"]  # 1 at the last step of a terminated episode
     valid: Bool[Array, "*batch steps"]
 
 
-class Places(NamedTuple):
-    """Where windows begin."""
+class WindowStarts(NamedTuple):
+    """First steps of a batch of windows."""
 
-    episode: Int[Array, " batch"]  # number in the collection
+    episode: Int[Array, " batch"]  # index in the collection
     start: Int[Array, " batch"]
 
 
-class Layout(eqx.Module):
-    """Which episodes may be drawn and how long they are, which is all that drawing depends on."""
+class EpisodeIndex(eqx.Module):
+    """The episodes that may be sampled, and their lengths."""
 
-    chosen: Int[Array, " chosen"]  # numbers in the collection
+    chosen: Int[Array, " chosen"]  # indices in the collection
     length: Int[Array, " chosen"]
 
     @classmethod
     def of(cls, log: EpisodeView) -> Self:
         return cls(jnp.asarray(log.chosen, jnp.int32), jnp.asarray(log.length, jnp.int32))
 
-    def draw(self, key: PRNGKeyArray, *, batch: int, at_start: float) -> Places:
+    def draw(self, key: PRNGKeyArray, *, batch: int, at_start: float) -> WindowStarts:
         """Random windows: a share `at_start` begins with any episode, the rest at any logged step.
 
-        Windows may run past their episode's end, where steps are not valid. Moved back to end with it, they
-        would show terminations at their last step only, and a world learns that none comes before.
+        Windows may run past their episode's end, where steps are not valid. If they were shifted back to end
+        there, terminations would occur at the last step of windows only, and the model would learn that.
         """
         place_key, begin_key, episode_key = jax.random.split(key, 3)
         ends = jnp.cumsum(self.length)
         place = jax.random.randint(place_key, (batch,), 0, ends[-1])
         row = jnp.searchsorted(ends, place, side="right")
-        anywhere = Places(self.chosen[row], place - (ends - self.length)[row])
+        anywhere = WindowStarts(self.chosen[row], place - (ends - self.length)[row])
         begins = jax.random.uniform(begin_key, (batch,)) < at_start
         return jax.tree.map(
             partial(jnp.where, begins), self.draw_episodes(episode_key, batch=batch), anywhere
         )
 
-    def draw_episodes(self, key: PRNGKeyArray, *, batch: int) -> Places:
+    def draw_episodes(self, key: PRNGKeyArray, *, batch: int) -> WindowStarts:
         """Whole episodes, each equally likely."""
         row = jax.random.randint(key, (batch,), 0, len(self.chosen))
-        return Places(self.chosen[row], jnp.zeros_like(row))
+        return WindowStarts(self.chosen[row], jnp.zeros_like(row))
 
 
 class Plan(NamedTuple):
@@ -70,20 +70,20 @@ class Plan(NamedTuple):
 
     batch: int
     steps: int
-    at_start: float = 0.0  # share of windows that begin with an episode
+    at_start: float = 0.0  # share of windows that start at the first step of an episode
     whole: bool = False  # windows are whole episodes, padded to `steps`
 
-    def draw(self, layout: Layout, key: PRNGKeyArray) -> Places:
+    def draw(self, index: EpisodeIndex, key: PRNGKeyArray) -> WindowStarts:
         if self.whole:
-            return layout.draw_episodes(key, batch=self.batch)
-        return layout.draw(key, batch=self.batch, at_start=self.at_start)
+            return index.draw_episodes(key, batch=self.batch)
+        return index.draw(key, batch=self.batch, at_start=self.at_start)
 
 
 class Sampler(eqx.Module):
-    """A collection of episodes on the device, of which some may be drawn.
+    """Samples windows from episodes that are on the device.
 
-    An argument of compiled functions, never a constant in them. Samplers that draw from equally large parts
-    of one collection have the same shapes, so models with other held-out episodes share compiled programs.
+    An argument of compiled functions, never a constant in them. Samplers of equally many episodes of one
+    collection have the same shapes, so models with other held-out episodes share compiled programs.
     """
 
     observation: Float[Array, "rows obs"]
@@ -92,7 +92,7 @@ class Sampler(eqx.Module):
     first_step: Int[Array, " episodes"]
     length: Int[Array, " episodes"]
     terminated: Bool[Array, " episodes"]
-    layout: Layout
+    index: EpisodeIndex
     n_actions: int | None = eqx.field(static=True)
 
     @classmethod
@@ -105,17 +105,17 @@ class Sampler(eqx.Module):
             first_step=jnp.asarray(episodes.first_step, jnp.int32),
             length=jnp.asarray(episodes.length, jnp.int32),
             terminated=jnp.asarray(episodes.terminated),
-            layout=Layout.of(log),
+            index=EpisodeIndex.of(log),
             n_actions=episodes.n_actions,
         )
 
     def draw(self, plan: Plan, key: PRNGKeyArray) -> Window:
         """A batch of windows."""
-        return self.cut(plan.draw(self.layout, key), steps=plan.steps)
+        return self.cut(plan.draw(self.index, key), steps=plan.steps)
 
-    def cut(self, places: Places, *, steps: int) -> Window:
+    def cut(self, starts: WindowStarts, *, steps: int) -> Window:
         """The windows that begin there; rows beyond an episode's end repeat its last."""
-        return jax.vmap(lambda episode, start: self._cut(episode, start, steps))(*places)
+        return jax.vmap(lambda episode, start: self._cut(episode, start, steps))(*starts)
 
     def _cut(self, episode: Int[Array, ""], start: Int[Array, ""], steps: int) -> Window:
         within, length = start + jnp.arange(steps), self.length[episode]
@@ -133,52 +133,52 @@ class Sampler(eqx.Module):
 
 
 class MappedSampler:
-    """The windows that a `Sampler` would draw for the same keys, gathered from files larger than memory.
+    """The windows that a `Sampler` would draw for the same keys, read from memory-mapped files.
 
-    Those of the next steps are gathered while the present ones run, so that a disk is not waited for.
+    The windows of the next steps are prefetched in a thread.
     """
 
     def __init__(self, log: EpisodeView, plan: Plan):
         self._log, self._plan = log, plan
-        self._layout = Layout.of(log)
-        # Compiled for a stack of keys, so that the places of several steps are one call.
+        self._index = EpisodeIndex.of(log)
+        # One call draws the windows of several steps.
         self._draw = eqx.filter_jit(jax.vmap(plan.draw, in_axes=(None, 0)))
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="windows")
-        self._ahead: tuple[tuple[int, int], Future[Window]] | None = None  # which steps', and their windows
+        self._prefetched: tuple[tuple[int, int], Future[Window]] | None = None  # (begin, count), windows
 
     def gather(self, keys: Callable[[int, int], PRNGKeyArray], *, begin: int, count: int) -> Window:
         """The batches of `count` steps from `begin`, stacked; `keys(begin, count)` are those of the steps."""
-        if self._ahead is not None and self._ahead[0] == (begin, count):
-            windows = self._ahead[1].result()
+        if self._prefetched is not None and self._prefetched[0] == (begin, count):
+            windows = self._prefetched[1].result()
         else:
             windows = self._gather(keys(begin, count))
         following = begin + count
-        self._ahead = (following, count), self._reader.submit(self._gather, keys(following, count))
+        self._prefetched = (following, count), self._reader.submit(self._gather, keys(following, count))
         return windows
 
     def _gather(self, keys: PRNGKeyArray) -> Window:
-        return cut_mapped(self._log, self._draw(self._layout, keys), steps=self._plan.steps)
+        return cut_mapped(self._log, self._draw(self._index, keys), steps=self._plan.steps)
 
 
-def cut_mapped(log: EpisodeView, places: Places, *, steps: int) -> Window:
-    """As `Sampler.cut`, on the host: only the rows that are asked for are read."""
+def cut_mapped(log: EpisodeView, starts: WindowStarts, *, steps: int) -> Window:
+    """As `Sampler.cut`, on the host: only the rows that are needed are read."""
     episodes = log.collection
-    episode, start = (np.asarray(part)[..., None] for part in places)
+    episode, start = (np.asarray(part)[..., None] for part in starts)
     within, length = start + np.arange(steps), episodes.length[episode]
     row = episodes.first_step[episode] + np.minimum(within, length - 1)
     seen = episodes.first_observation[episode] + np.minimum(start + np.arange(steps + 1), length)
     terminated = episodes.terminated[episode] & (within == length - 1)
     return Window(
-        observation=jnp.asarray(_read(episodes.observation, seen)),
+        observation=jnp.asarray(_read_rows(episodes.observation, seen)),
         action=jnp.asarray(log.action_vectors(row), jnp.float32),
-        reward=jnp.asarray(_read(episodes.reward, row)),
+        reward=jnp.asarray(_read_rows(episodes.reward, row)),
         terminated=jnp.asarray(terminated, jnp.float32),
         valid=jnp.asarray(within < length),
     )
 
 
-def _read(values: np.ndarray, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows *columns"]:
-    """Rows of what may be a np.memmap, whose own ways make every look at it slow."""
+def _read_rows(values: np.ndarray, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows *columns"]:
+    """Rows as float32; indexing a plain view avoids the overhead of np.memmap."""
     return values.view(np.ndarray)[row].astype(np.float32, copy=False)
 
 
@@ -187,4 +187,4 @@ def held_out_windows(log: EpisodeView, plan: Plan, *, seed: int) -> Window:
     key = jax.random.key(seed)
     if not log.mapped:
         return eqx.filter_jit(Sampler.draw)(Sampler.of(log), plan, key)
-    return cut_mapped(log, eqx.filter_jit(plan.draw)(Layout.of(log), key), steps=plan.steps)
+    return cut_mapped(log, eqx.filter_jit(plan.draw)(EpisodeIndex.of(log), key), steps=plan.steps)

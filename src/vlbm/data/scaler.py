@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vlbm.parallel import on_device
+from vlbm.parallel import to_device
 
-BLOCK_ROWS = 65_536  # taken at once: deviations in double precision weigh more than the values
-# Below this spread a column is taken for a constant: dividing by it would blow rounding up to signal.
+BLOCK_ROWS = 65_536  # rows per block, to bound the memory of double-precision temporaries
+# Columns with a smaller relative deviation count as constant: scaling would amplify rounding errors.
 CONSTANT = 1e-6
 
 
 class Moments(NamedTuple):
-    """Number, mean, summed squares about it, and range of columns, in double precision."""
+    """Row count, mean, sum of squared deviations and range of columns, in double precision."""
 
     rows: int
     mean: Float[np.ndarray, " columns"]
@@ -33,21 +33,21 @@ class Moments(NamedTuple):
         squares = np.square(block - mean).sum(axis=0)
         return cls(len(block), mean, squares, block.min(axis=0), block.max(axis=0))
 
-    def joined(self, other: Self) -> Moments:
-        """Of both together, without the cancellation that sums of raw squares suffer."""
+    def merge(self, other: Self) -> Moments:
+        """Moments of both blocks together, by Chan's update, which avoids cancellation."""
         rows = self.rows + other.rows
-        apart = other.mean - self.mean
+        difference = other.mean - self.mean
         return Moments(
             rows,
-            self.mean + apart * (other.rows / rows),
-            self.squares + other.squares + np.square(apart) * (self.rows * other.rows / rows),
+            self.mean + difference * (other.rows / rows),
+            self.squares + other.squares + np.square(difference) * (self.rows * other.rows / rows),
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
         )
 
 
 class Scaler(eqx.Module):
-    """Mean and deviation of each column, with the range that was seen, in standardised units."""
+    """Mean and standard deviation of each column, and its observed range in standardised units."""
 
     mean: Float[Array, " columns"]
     scale: Float[Array, " columns"]
@@ -62,36 +62,36 @@ class Scaler(eqx.Module):
 
     @classmethod
     def fit_blocks(cls, blocks: Iterable[Float[np.ndarray, "rows columns"]]) -> Self:
-        """As `fit`, from values that come a block at a time."""
+        """As `fit`, from blocks of rows."""
         seen: Moments | None = None
         for block in blocks:
-            seen = Moments.of(block) if seen is None else seen.joined(Moments.of(block))
+            seen = Moments.of(block) if seen is None else seen.merge(Moments.of(block))
         if seen is None:
             raise ValueError("no values to fit a scaler to")
         deviation = np.sqrt(seen.squares / seen.rows)
         scale = np.where(deviation > CONSTANT * np.maximum(1.0, np.abs(seen.mean)), deviation, 1.0)
         low, high = (seen.low - seen.mean) / scale, (seen.high - seen.mean) / scale
-        return cls(*(on_device(part) for part in (seen.mean, scale, low, high)))
+        return cls(*(to_device(part) for part in (seen.mean, scale, low, high)))
 
     @classmethod
     def identity(cls, columns: int) -> Self:
-        return cls(*(on_device(np.full(columns, value)) for value in (0.0, 1.0, -np.inf, np.inf)))
+        return cls(*(to_device(np.full(columns, value)) for value in (0.0, 1.0, -np.inf, np.inf)))
 
     def apply(self, raw: Float[Array, "*batch columns"]) -> Float[Array, "*batch columns"]:
-        mean, scale = self._fixed()
+        mean, scale = self._constants()
         return (raw - mean) / scale
 
     def invert(self, standardised: Float[Array, "*batch columns"]) -> Float[Array, "*batch columns"]:
-        mean, scale = self._fixed()
+        mean, scale = self._constants()
         return standardised * scale + mean
 
     def clip(
         self, standardised: Float[Array, "*batch columns"], margin: float
     ) -> Float[Array, "*batch columns"]:
-        """Keep within the range that was seen, widened by `margin` times its width on both sides."""
+        """Clip to the observed range, widened by `margin` times its width on both sides."""
         width = margin * (self.high - self.low)
         return jnp.clip(standardised, self.low - width, self.high + width)
 
-    def _fixed(self) -> tuple[Array, Array]:
-        # The data decide these, not the optimiser.
+    def _constants(self) -> tuple[Array, Array]:
+        # Not trained.
         return jax.lax.stop_gradient(self.mean), jax.lax.stop_gradient(self.scale)

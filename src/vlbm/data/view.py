@@ -1,4 +1,4 @@
-"""EpisodeView: some episodes of a collection, by number, read in pieces and never copied as a whole."""
+"""EpisodeView: a subset of a collection of episodes, read in blocks and never copied as a whole."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from vlbm.data.episodes import Episodes, parted
+from vlbm.data.episodes import Episodes, split_indices
 
-BLOCK_ROWS = 65_536  # read at once when everything is read
+BLOCK_ROWS = 65_536  # rows per block
 
 
 class Steps(NamedTuple):
-    """Where some steps lie in the collection."""
+    """Rows of some steps in the collection."""
 
     row: Int[np.ndarray, " rows"]  # of the action and the reward
-    before: Int[np.ndarray, " rows"]  # of the observation that the action answered; the next one followed
+    before: Int[np.ndarray, " rows"]  # of the observation before the action; the next row is the one after it
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeView:
-    """Episodes of a collection that may be larger than memory; they stay where they are until asked for."""
+    """A subset of a collection that may be larger than memory."""
 
     collection: Episodes
     chosen: Int[np.ndarray, " episodes"]
 
     @classmethod
     def of(cls, episodes: Episodes | EpisodeView) -> EpisodeView:
-        """All of them."""
+        """A view of all episodes."""
         if isinstance(episodes, EpisodeView):
             return episodes
         return cls(episodes, np.arange(episodes.count))
@@ -76,10 +76,10 @@ class EpisodeView:
         """The same two parts as those of `Episodes.split`."""
         return tuple(  # type: ignore[return-value]
             EpisodeView(self.collection, self.chosen[part])
-            for part in parted(self.count, fraction, seed=seed)
+            for part in split_indices(self.count, fraction, seed=seed)
         )
 
-    def gathered(self) -> Episodes:
+    def to_episodes(self) -> Episodes:
         """The chosen episodes in memory."""
         if np.array_equal(self.chosen, np.arange(self.collection.count)):
             return self.collection
@@ -87,12 +87,12 @@ class EpisodeView:
 
     def observations(self) -> Iterator[Float[np.ndarray, "rows obs"]]:
         """All observations in order, a block at a time."""
-        for episode, within in _blocks(self.length + 1):
-            yield _plain(self.collection.observation)[self._first_observation[episode] + within]
+        for episode, within in _iterate_blocks(self.length + 1):
+            yield _as_ndarray(self.collection.observation)[self._first_observation[episode] + within]
 
     def blocks(self) -> Iterator[Steps]:
         """All steps in order, a block at a time."""
-        for episode, within in _blocks(self.length):
+        for episode, within in _iterate_blocks(self.length):
             yield Steps(self._first_step[episode] + within, self._first_observation[episode] + within)
 
     def actions(self) -> Iterator[Float[np.ndarray, "rows act"]]:
@@ -103,7 +103,7 @@ class EpisodeView:
     def rewards(self) -> Iterator[Float[np.ndarray, "rows 1"]]:
         """All rewards in order, a block at a time."""
         for steps in self.blocks():
-            yield _plain(self.collection.reward)[steps.row][:, None]
+            yield _as_ndarray(self.collection.reward)[steps.row][:, None]
 
     @cached_property
     def _first_step(self) -> Int[np.ndarray, " episodes"]:
@@ -114,12 +114,12 @@ class EpisodeView:
         return self.collection.first_observation[self.chosen]
 
     def action_vectors(self, row: Int[np.ndarray, "*rows"]) -> Float[np.ndarray, "*rows act"]:
-        action = _plain(self.collection.action)[row]
+        action = _as_ndarray(self.collection.action)[row]
         return action if self.n_actions is None else np.eye(self.n_actions, dtype=np.float32)[action]
 
 
-def _blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of rows laid end to end: which episode each belongs to, and where in it, a block at a time."""
+def _iterate_blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The episode of each row and the position in it, a block of rows at a time."""
     upto = np.cumsum(length)
     for begin in range(0, int(upto[-1]), BLOCK_ROWS):
         row = np.arange(begin, min(begin + BLOCK_ROWS, int(upto[-1])))
@@ -127,6 +127,6 @@ def _blocks(length: Int[np.ndarray, " episodes"]) -> Iterator[tuple[np.ndarray, 
         yield episode, row - (upto - length)[episode]
 
 
-def _plain(values: np.ndarray) -> np.ndarray:
-    """The same memory without the ways of np.memmap, which make every look at it slow."""
+def _as_ndarray(values: np.ndarray) -> np.ndarray:
+    """The same memory as a plain array: indexing np.memmap is slow."""
     return values.view(np.ndarray)

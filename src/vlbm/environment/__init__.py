@@ -1,4 +1,4 @@
-"""A learnt world as a Gymnasium environment, one episode at a time or many side by side."""
+"""A learnt world as a Gymnasium environment, single or vectorised."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ except ImportError:
     require("gymnasium", extra="gym", purpose="A learnt world as an environment")
     raise
 
-from vlbm.environment.core import Stage
+from vlbm.environment.core import VectorCore
 
 __all__ = ["LearnedEnvironment", "LearnedVectorEnvironment"]
 
@@ -29,9 +29,8 @@ class LearnedEnvironment(gymnasium.Env[np.ndarray, Any]):
     """A fitted world to act in.
 
     Episodes start from logged initial observations (or from the prior, if the settings say so, or from
-    `reset(options={"observation": ...})`), end with the learnt probability or by the user's rule, and
-    are cut off at the horizon. Actions beyond the logged range are taken as they are: the world was
-    never shown what they do.
+    `reset(options={"observation": ...})`), terminate with the learnt probability or by the user's rule, and
+    are truncated at the horizon. Actions outside the logged range are not clipped: the world extrapolates.
     """
 
     def __init__(
@@ -42,34 +41,34 @@ class LearnedEnvironment(gymnasium.Env[np.ndarray, Any]):
         world: int = 0,
     ):
         self.metadata = {"render_modes": []}
-        self._stage = Stage(evaluator, 1, horizon=horizon, termination=termination, world=world)
-        self.observation_space = self._stage.observation_space
-        self.action_space = self._stage.action_space
+        self._core = VectorCore(evaluator, 1, horizon=horizon, termination=termination, world=world)
+        self.observation_space = self._core.observation_space
+        self.action_space = self._core.action_space
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        observation = self._stage.reset(np.ones(1, bool), options or {}, generator=self.np_random)
+        observation = self._core.reset(np.ones(1, bool), options or {}, generator=self.np_random)
         return observation[0], {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        if self._stage.ended.any():
+        if self._core.done.any():
             raise ResetNeeded("the episode has ended: call reset() before step()")
-        moved = self._stage.step(_shaped(action, self.action_space)[None], generator=self.np_random)
+        result = self._core.step(_check_shape(action, self.action_space)[None], generator=self.np_random)
         return (
-            moved.observation[0],
-            float(moved.reward[0]),
-            bool(moved.terminated[0]),
-            bool(moved.truncated[0]),
-            {"ending_probability": float(moved.ending[0])},
+            result.observation[0],
+            float(result.reward[0]),
+            bool(result.terminated[0]),
+            bool(result.truncated[0]),
+            {"termination_probability": float(result.termination_probability[0])},
         )
 
 
 class LearnedVectorEnvironment(VectorEnv[np.ndarray, Any, np.ndarray]):
     """Many episodes in one fitted world, advanced by one compiled call a step.
 
-    An episode that ended starts afresh in the next step, whatever its action then: its reward is 0.
+    Autoreset at the next step: a done episode is reset instead, its action ignored and its reward 0.
     """
 
     def __init__(
@@ -84,9 +83,9 @@ class LearnedVectorEnvironment(VectorEnv[np.ndarray, Any, np.ndarray]):
             raise InputError(f"num_envs={num_envs}: must be at least 1")
         self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
         self.num_envs = num_envs
-        self._stage = Stage(evaluator, num_envs, horizon=horizon, termination=termination, world=world)
-        self.single_observation_space = self._stage.observation_space
-        self.single_action_space = self._stage.action_space
+        self._core = VectorCore(evaluator, num_envs, horizon=horizon, termination=termination, world=world)
+        self.single_observation_space = self._core.observation_space
+        self.single_action_space = self._core.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
@@ -96,19 +95,22 @@ class LearnedVectorEnvironment(VectorEnv[np.ndarray, Any, np.ndarray]):
         """Start all episodes, or those that `options["reset_mask"]` marks."""
         super().reset(seed=seed)
         options = options or {}
-        due = np.asarray(options.get("reset_mask", np.ones(self.num_envs, bool)))
-        if due.shape != (self.num_envs,) or due.dtype != bool:
+        reset_mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, bool)))
+        if reset_mask.shape != (self.num_envs,) or reset_mask.dtype != bool:
             raise InputError(f"options['reset_mask']: expected {self.num_envs} values, each True or False")
-        return self._stage.reset(due, options, generator=self.np_random), {}
+        return self._core.reset(reset_mask, options, generator=self.np_random), {}
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        underway = ~self._stage.ended
-        moved = self._stage.step(_shaped(actions, self.action_space), generator=self.np_random)
-        info = {"ending_probability": moved.ending, "_ending_probability": underway}
-        return moved.observation, moved.reward, moved.terminated, moved.truncated, info
+        stepped = ~self._core.done
+        result = self._core.step(_check_shape(actions, self.action_space), generator=self.np_random)
+        info = {
+            "termination_probability": result.termination_probability,
+            "_termination_probability": stepped,
+        }
+        return result.observation, result.reward, result.terminated, result.truncated, info
 
 
-def _shaped(action: Any, space: spaces.Space) -> np.ndarray:
+def _check_shape(action: Any, space: spaces.Space) -> np.ndarray:
     action = np.asarray(action)
     if action.shape != space.shape:
         raise InputError(f"action: it has shape {action.shape}, expected {space.shape}")

@@ -1,4 +1,4 @@
-"""Episodes side by side in a learnt world: what both kinds of environment are made of."""
+"""VectorCore: vectorised episodes in a learnt world, the core of both environments."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.worlds.base import Outcome, World
 from vlbm.worlds.rollout import Termination, apply_termination
 
-# How far rounding can carry a single-precision number past a bound, as a share of the bound.
+# Relative rounding error of single precision at a bound.
 ROUNDING = 1e-6
 
 
-class Moved(NamedTuple):
-    """What a step showed of every episode."""
+class StepResult(NamedTuple):
+    """The result of a step for every episode."""
 
     observation: Float[np.ndarray, "episodes obs"]
     reward: Float[np.ndarray, " episodes"]
-    ending: Float[np.ndarray, " episodes"]
+    termination_probability: Float[np.ndarray, " episodes"]
     terminated: Bool[np.ndarray, " episodes"]
     truncated: Bool[np.ndarray, " episodes"]
 
 
-class Stage:
-    """Episodes side by side in one world; all that is random comes from the generator given."""
+class VectorCore:
+    """Vectorised episodes in one world; all random numbers come from the generator given."""
 
     def __init__(
         self,
@@ -58,49 +58,51 @@ class Stage:
         self.count = count
         self.state: Any = None
         self.time = np.zeros(count, np.int64)
-        self.ended = np.zeros(count, bool)
+        self.done = np.zeros(count, bool)
         self.observation = np.zeros((count, evaluator.initial.shape[1]), np.float32)
 
     def reset(
         self,
-        due: Bool[np.ndarray, " episodes"],
+        reset_mask: Bool[np.ndarray, " episodes"],
         options: Mapping[str, Any],
         *,
         generator: np.random.Generator,
     ) -> Float[np.ndarray, "episodes obs"]:
-        """The observation of every episode, once those that are due have begun."""
-        if self.state is None and not due.all():
+        """Reset the masked episodes; the observations of all."""
+        if self.state is None and not reset_mask.all():
             raise ResetNeeded("call reset() for all episodes before resetting some of them")
         given = options.get("observation")
-        start = self._starts(due, generator) if given is None else self._given(given)
-        state = None if due.all() else self.state
+        start = self._draw_starts(reset_mask, generator) if given is None else self._check_start(given)
+        state = None if reset_mask.all() else self.state
         seed = _draw_seed(generator)
-        self.state, observation = _begin(self.world, state, self.observation, due, start, seed)
-        self._show(np.array(observation), np.where(due, 0, self.time))
-        self.ended = self.ended & ~due
+        self.state, observation = _reset_masked(self.world, state, self.observation, reset_mask, start, seed)
+        self._set_observation(np.array(observation), np.where(reset_mask, 0, self.time))
+        self.done = self.done & ~reset_mask
         return self.observation.copy()
 
-    def step(self, action: np.ndarray, *, generator: np.random.Generator) -> Moved:
-        """Move every episode on; those that have ended begin afresh instead."""
+    def step(self, action: np.ndarray, *, generator: np.random.Generator) -> StepResult:
+        """Step every episode; done ones are reset instead."""
         if self.state is None:
             raise ResetNeeded("call reset() before step()")
-        due = self.ended
-        action = self._checked(action, due)
-        start = self._starts(due, generator)
+        reset_mask = self.done
+        action = self._check_action(action, reset_mask)
+        start = self._draw_starts(reset_mask, generator)
         seed = _draw_seed(generator)
-        self.state, outcome, ended = _advance(self.world, self.state, action, due, start, seed)
-        self._show(np.array(outcome.observation), np.where(due, 0, self.time + 1))
-        terminated = np.asarray(ended) & ~due
+        self.state, outcome, drawn = _advance(self.world, self.state, action, reset_mask, start, seed)
+        self._set_observation(np.array(outcome.observation), np.where(reset_mask, 0, self.time + 1))
+        terminated = np.asarray(drawn) & ~reset_mask
         if self.termination is not None:
-            terminated |= apply_termination(self.termination, self.observation) & ~due
+            terminated |= apply_termination(self.termination, self.observation) & ~reset_mask
         truncated = self.time >= self.horizon
-        self.ended = terminated | truncated
-        reward, ending = (np.array(part, np.float64) for part in (outcome.reward, outcome.termination))
+        self.done = terminated | truncated
+        reward, termination_probability = (
+            np.array(part, np.float64) for part in (outcome.reward, outcome.termination)
+        )
         if not np.isfinite(reward).all():
             raise InputError("the model imagined rewards that are not finite")
-        return Moved(self.observation.copy(), reward, ending, terminated, truncated)
+        return StepResult(self.observation.copy(), reward, termination_probability, terminated, truncated)
 
-    def _show(self, observation: np.ndarray, time: np.ndarray) -> None:
+    def _set_observation(self, observation: np.ndarray, time: np.ndarray) -> None:
         if not np.isfinite(observation).all():
             episode = int(np.argwhere(~np.isfinite(observation))[0, 0])
             raise InputError(
@@ -108,18 +110,18 @@ class Stage:
             )
         self.observation, self.time = observation, time
 
-    def _starts(
-        self, due: Bool[np.ndarray, " episodes"], generator: np.random.Generator
+    def _draw_starts(
+        self, reset_mask: Bool[np.ndarray, " episodes"], generator: np.random.Generator
     ) -> Float[np.ndarray, "episodes obs"] | None:
-        """A logged initial observation for every episode that is due; None leaves it to the prior."""
+        """A logged initial observation for every masked episode; None starts from the prior."""
         if self.initial is None:
             return None
         start = np.zeros_like(self.observation)
-        if due.any():
-            start[due] = self.initial[generator.integers(len(self.initial), size=due.sum())]
+        if reset_mask.any():
+            start[reset_mask] = self.initial[generator.integers(len(self.initial), size=reset_mask.sum())]
         return start
 
-    def _given(self, observation: Any) -> Float[np.ndarray, "episodes obs"]:
+    def _check_start(self, observation: Any) -> Float[np.ndarray, "episodes obs"]:
         given = np.asarray(observation, np.float32)
         shape = self.observation.shape
         if given.shape not in (shape, shape[1:]):
@@ -139,41 +141,41 @@ class Stage:
             )
         return given
 
-    def _checked(
-        self, action: np.ndarray, due: Bool[np.ndarray, " episodes"]
+    def _check_action(
+        self, action: np.ndarray, reset_mask: Bool[np.ndarray, " episodes"]
     ) -> Shaped[np.ndarray, "episodes *act"]:
-        """Actions as the world takes them; those of episodes that begin afresh are not looked at."""
+        """Validated actions; those of episodes that are reset are ignored."""
         if isinstance(self.action_space, spaces.Discrete):
             n_actions = int(self.action_space.n)
             if not np.issubdtype(action.dtype, np.integer):
                 raise InputError(f"action: it is of type {action.dtype}, expected whole numbers")
-            if ((action < 0) | (action >= n_actions))[~due].any():
-                raise InputError(f"action: {action[~due]} is not among the ids 0 to {n_actions - 1}")
+            if ((action < 0) | (action >= n_actions))[~reset_mask].any():
+                raise InputError(f"action: {action[~reset_mask]} is not among the ids 0 to {n_actions - 1}")
             return action.astype(np.int32)
         if not np.issubdtype(action.dtype, np.number):
             raise InputError(f"action: it is of type {action.dtype}, expected numbers")
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
+        with np.errstate(over="ignore"):  # overflow becomes infinite, which is refused below
             action = action.astype(np.float32)
-        if not np.isfinite(action[~due]).all():
-            raise InputError(f"action: {action[~due]} has values that are not finite")
+        if not np.isfinite(action[~reset_mask]).all():
+            raise InputError(f"action: {action[~reset_mask]} has values that are not finite")
         return action
 
 
 @eqx.filter_jit
-def _begin(
+def _reset_masked(
     world: World,
     state: Any,
     observation: Float[Any, "episodes obs"],
-    due: Bool[Any, " episodes"],
+    reset_mask: Bool[Any, " episodes"],
     start: Float[Any, "episodes obs"] | None,
     seed: UInt32[Any, ""],
 ) -> tuple[Any, Float[Array, "episodes obs"]]:
-    """Begin the episodes that are due; no state is needed if that is all of them."""
+    """Reset the masked episodes; no state is needed if that is all of them."""
     reset_key, _, _ = jax.random.split(jax.random.key(seed), 3)
-    fresh, first = _reset(world, start, len(due), reset_key)
+    new_state, first = _reset(world, start, len(reset_mask), reset_key)
     if state is None:
-        return fresh, first
-    return _where(due, (fresh, first), (state, observation))
+        return new_state, first
+    return _select(reset_mask, (new_state, first), (state, observation))
 
 
 @eqx.filter_jit
@@ -181,23 +183,23 @@ def _advance(
     world: World,
     state: Any,
     action: Shaped[Any, "episodes *act"],
-    due: Bool[Any, " episodes"],
+    reset_mask: Bool[Any, " episodes"],
     start: Float[Any, "episodes obs"] | None,
     seed: UInt32[Any, ""],
 ) -> tuple[Any, Outcome, Bool[Array, " episodes"]]:
     reset_key, step_key, termination_key = jax.random.split(jax.random.key(seed), 3)
-    noise = jax.vmap(world.draw_noise)(jax.random.split(step_key, len(due)))
+    noise = jax.vmap(world.draw_noise)(jax.random.split(step_key, len(reset_mask)))
     state, outcome = jax.vmap(world.step)(state, action, noise)
-    ended = jax.random.uniform(termination_key, due.shape) < outcome.termination
+    terminated = jax.random.uniform(termination_key, reset_mask.shape) < outcome.termination
 
     def begin() -> tuple[Any, Outcome]:
-        fresh, first = _reset(world, start, len(due), reset_key)
-        nothing = jnp.zeros(due.shape)
-        return _where(due, (fresh, Outcome(first, nothing, nothing)), (state, outcome))
+        new_state, first = _reset(world, start, len(reset_mask), reset_key)
+        nothing = jnp.zeros(reset_mask.shape)
+        return _select(reset_mask, (new_state, Outcome(first, nothing, nothing)), (state, outcome))
 
-    # Most steps begin no episode, and encoding an observation costs as much as a step.
-    state, outcome = jax.lax.cond(due.any(), begin, lambda: (state, outcome))
-    return state, outcome, ended
+    # Skipped on most steps: encoding an observation costs as much as a step.
+    state, outcome = jax.lax.cond(reset_mask.any(), begin, lambda: (state, outcome))
+    return state, outcome, terminated
 
 
 def _reset(
@@ -209,15 +211,15 @@ def _reset(
     return jax.vmap(lambda first, key: world.reset(first, world.draw_noise(key)))(start, keys), start
 
 
-def _where(due: Bool[Array, " episodes"], new: Any, old: Any) -> Any:
-    """The new of the episodes that are due, the old of the others."""
+def _select(reset_mask: Bool[Array, " episodes"], new: Any, old: Any) -> Any:
+    """The new state of masked episodes, the old one of the others."""
     return jax.tree.map(
-        lambda new, old: jnp.where(due.reshape(-1, *[1] * (new.ndim - 1)), new, old), new, old
+        lambda new, old: jnp.where(reset_mask.reshape(-1, *[1] * (new.ndim - 1)), new, old), new, old
     )
 
 
 def _observation_space(world: World, initial: Float[np.ndarray, "starts obs"]) -> spaces.Box:
-    """The range predictions are kept in; unbounded where they are not."""
+    """The range that predictions are clipped to; unbounded without clipping."""
     margin = world.imagination.clip_margin
     if margin is None:
         return spaces.Box(-np.inf, np.inf, initial.shape[1:], np.float32)
@@ -233,7 +235,7 @@ def _action_space(world: World) -> spaces.Box | spaces.Discrete:
 
 
 def _raw_range(scaler: Scaler, margin: float) -> tuple[np.ndarray, np.ndarray]:
-    """The range that was seen, in raw units, widened by a share of it and by what rounding may add."""
+    """The logged range in raw units, widened by a share of it and by rounding errors."""
     mean, scale, low, high = (
         np.asarray(part, np.float64) for part in (scaler.mean, scaler.scale, scaler.low, scaler.high)
     )

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.cache import SharedCache, no_cache
@@ -27,7 +27,7 @@ SAMPLED = (
     "action has no importance weight"
 )
 # Told of the episodes that every policy had in one of the worlds, by the number of the world.
-Witness = Callable[[int, Mapping[str, Episodes]], None]
+Recorder = Callable[[int, Mapping[str, Episodes]], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Request:
     confidence: float = CONFIDENCE  # with which intervals shall hold the value
     seed: int = 0
     progress: Progress = silent
-    witness: Witness | None = None
+    recorder: Recorder | None = None
 
     @property
     def discount(self) -> float:
@@ -108,7 +108,7 @@ class Evaluator(ABC):
         confidence: float = CONFIDENCE,
         seed: int | None = None,
         progress: Progress = silent,
-        witness: Witness | None = None,
+        recorder: Recorder | None = None,
     ) -> Estimates:
         """The value of every policy, with an interval that shall hold it with probability `confidence`.
 
@@ -132,12 +132,14 @@ class Evaluator(ABC):
             action_size=space.action_size,
             discrete=space.discrete,
         )
-        asked = Estimand.asked(discount=discount, horizon=horizon, actions=actions, longest=space.longest)
+        asked = Estimand.from_request(
+            discount=discount, horizon=horizon, actions=actions, longest=space.longest
+        )
         estimand = self.settings.check_estimand(asked, space)
         seed = self.seed if seed is None else seed
         began = time.monotonic()
         answer = self.answer(
-            Request(named, estimand, episodes, termination, confidence, seed, progress, witness)
+            Request(named, estimand, episodes, termination, confidence, seed, progress, recorder)
         )
         return Estimates(
             rows=answer.rows,
@@ -189,7 +191,7 @@ class Estimator(ABC, Generic[Fitted]):
         Importance weights of a mean action exist only where actions are discrete: elsewhere methods that
         weigh actions answer for sampled ones.
         """
-        if asked.endless and not self.answers_endless:
+        if asked.infinite_horizon and not self.answers_endless:
             raise InputError(
                 f"horizon inf: {self.method} cannot answer without a time limit; give a horizon (--horizon), "
                 "or use fqe, dice or vpm"
@@ -213,7 +215,7 @@ class Estimator(ABC, Generic[Fitted]):
         What takes long keeps checkpoints in the directory, if one is given, and can be resumed there.
         What another method with the same cache has made in the same way is taken from it.
         """
-        keep_programs()
+        enable_compilation_cache()
         began = time.monotonic()
         place = None if directory is None else Path(directory)
         learnt = self.learn(episodes, Run(seed, place, resume, progress, cache))

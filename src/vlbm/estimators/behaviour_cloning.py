@@ -17,7 +17,7 @@ from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
 from vlbm.estimators.likelihood import log_probs
 from vlbm.nn.optimiser import Schedule
-from vlbm.nn.training import Evaluated, train
+from vlbm.nn.training import LossOutput, train
 from vlbm.policies.mlp import Layer, MLPPolicy
 from vlbm.progress import Progress, silent
 
@@ -106,10 +106,10 @@ class BehaviourCloning:
         # Everything is standardised beforehand, so that the compiled program does not depend on the data.
         scaler, unit = Scaler.fit(training.observation), _unit(distribution, training)
 
-        def evaluate(network: Network, data: tuple[Array, Array], key: PRNGKeyArray) -> Evaluated:
+        def evaluate(network: Network, data: tuple[Array, Array], key: PRNGKeyArray) -> LossOutput:
             chosen = jax.random.randint(key, (self.batch,), 0, len(data[1]))
             value = _loss(network, distribution, *(part[chosen] for part in data))
-            return Evaluated(value, {"loss": value}, network)
+            return LossOutput(value, {"loss": value}, network)
 
         checked = _pairs(held_out, scaler, unit, most=VALIDATION_STEPS, seed=seed)
         network, _ = train(

@@ -21,8 +21,8 @@ from vlbm.estimators.least_squares import influence_weights
 from vlbm.estimators.ratio_networks import Network
 from vlbm.estimators.transitions import Draw, Problem, Transitions
 from vlbm.nn.optimiser import Schedule
-from vlbm.nn.training import Evaluated, train
-from vlbm.parallel import Place, side_by_side
+from vlbm.nn.training import LossOutput, train
+from vlbm.parallel import Devices, run_parallel
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
 from vlbm.results.estimate import Estimate
@@ -73,7 +73,7 @@ class DensityRatio(Estimator["DensityRatioEvaluator"]):
 
     @property
     @abstractmethod
-    def loss(self) -> Callable[[Any, Any, PRNGKeyArray], Evaluated]:
+    def loss(self) -> Callable[[Any, Any, PRNGKeyArray], LossOutput]:
         """What a step of training descends."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ def train_rounds(
     settings: DensityRatio,
     *,
     key: PRNGKeyArray,
-    place: Place,
+    devices: Devices,
     progress: Progress,
 ) -> Trained:
     """Rounds of training, each from where the one before ended."""
@@ -130,8 +130,8 @@ def train_rounds(
             validate=None,
             key=jax.random.fold_in(step_key, number),
             draw=Draw(settings.batch),
-            place=place,
-            progress=progress.titled(f"training density ratios, round {number + 1}"),
+            devices=devices,
+            progress=progress.with_title(f"training density ratios, round {number + 1}"),
         )
         ratio = np.stack([settings.weigh(model, data, policy) for policy in range(data.policies)])
         interrupted = history.interrupted
@@ -296,12 +296,12 @@ def fit_ratios(
     data = problem.transitions(policies, draws=settings.draws, key=policy_key)
     groups = np.array_split(np.arange(len(policies)), min(len(jax.local_devices()), len(policies)))
 
-    def train_group(chosen: np.ndarray, place: Place) -> Trained:
+    def train_group(chosen: np.ndarray, devices: Devices) -> Trained:
         part = data.of_policies(chosen)
-        return train_rounds(problem, part, settings, key=train_key, place=place, progress=together)
+        return train_rounds(problem, part, settings, key=train_key, devices=devices, progress=together)
 
-    with progress.together() as together:
-        trained = side_by_side([partial(train_group, chosen) for chosen in groups], batch=settings.batch)
+    with progress.shared_display() as together:
+        trained = run_parallel([partial(train_group, chosen) for chosen in groups], batch=settings.batch)
     if len(trained) < len(groups):  # Ctrl-C came before all had begun
         raise KeyboardInterrupt
     ratio = np.concatenate([part.ratio for part in trained])

@@ -23,7 +23,7 @@ from vlbm.estimators.ratio_networks import (
     policy_features,
 )
 from vlbm.estimators.transitions import Batch, Problem, Transitions, split_rows
-from vlbm.nn.training import Evaluated
+from vlbm.nn.training import LossOutput
 
 RIDGE = 1e-5  # of the mean square of value features: a larger one would decide what slow changes weigh
 DUAL_RIDGE = 1e-3  # of the mean square of ratio features, where ratios are regularised anyway
@@ -216,7 +216,7 @@ class SaddleLoss:
     lagrangian: Lagrangian
     averaging: float
 
-    def __call__(self, players: Players, batch: Batch, key: PRNGKeyArray) -> Evaluated:
+    def __call__(self, players: Players, batch: Batch, key: PRNGKeyArray) -> LossOutput:
         offset, unit, spread, end_rate = jax.lax.stop_gradient(players.scale)
 
         def of_policy(value: Network, ratio: Network, multiplier: Array, next_a: Array, initial_a: Array):
@@ -242,7 +242,7 @@ class SaddleLoss:
         average = follow(jax.lax.stop_gradient(players.average), players.ratio, self.averaging)
         moved = eqx.tree_at(lambda players: players.average, players, average)
         # A sum: every policy has its own gradient, whatever the others do.
-        return Evaluated(losses.sum(), {"lagrangian": losses.mean()}, moved)
+        return LossOutput(losses.sum(), {"lagrangian": losses.mean()}, moved)
 
 
 class Moments(NamedTuple):

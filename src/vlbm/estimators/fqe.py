@@ -22,8 +22,8 @@ from vlbm.estimators.least_squares import influence_weights
 from vlbm.estimators.transitions import Batch, Draw, Problem, Transitions, split_rows
 from vlbm.nn.layers import MLP, LayerKind
 from vlbm.nn.optimiser import Schedule
-from vlbm.nn.training import Evaluated, train
-from vlbm.parallel import Place, side_by_side
+from vlbm.nn.training import LossOutput, train
+from vlbm.parallel import Devices, run_parallel
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
 from vlbm.results.diagnostics.support import Support
@@ -50,8 +50,8 @@ class FQE(Estimator["FQEEvaluator"]):
     """
 
     units: tuple[int, ...] = (128, 128)
-    layer_norm: bool = False
-    twin: bool = False  # believe the smaller of two networks
+    layer_norm: bool = True  # keeps values of actions far from the log near those of the log
+    twin: bool = True  # believe the smaller of two networks: without, values far from the log can run away
     rounds: int = 4  # at most
     steps: int = 10_000  # of a round
     batch: int = 256
@@ -175,7 +175,7 @@ class BellmanLoss:
 
     target_rate: float
 
-    def __call__(self, critics: Critics, batch: Batch, key: PRNGKeyArray) -> Evaluated:
+    def __call__(self, critics: Critics, batch: Batch, key: PRNGKeyArray) -> LossOutput:
         offset, unit = jax.lax.stop_gradient(critics.scale)
         target = jax.lax.stop_gradient(critics.target)
 
@@ -189,7 +189,7 @@ class BellmanLoss:
         losses = eqx.filter_vmap(of_policy, in_axes=(*networks, 1))(critics.online, target, batch.next_a)
         follow = jax.tree.map(lambda old, new: old + self.target_rate * (new - old), target, critics.online)
         # A sum: every policy has its own gradient, whatever the others do.
-        return Evaluated(
+        return LossOutput(
             losses.sum(), {"loss": losses.mean()}, Critics(critics.online, follow, critics.scale)
         )
 
@@ -204,7 +204,13 @@ class Trained(NamedTuple):
 
 
 def train_until_settled(
-    critics: Critics, data: Transitions, settings: FQE, *, key: PRNGKeyArray, place: Place, progress: Progress
+    critics: Critics,
+    data: Transitions,
+    settings: FQE,
+    *,
+    key: PRNGKeyArray,
+    devices: Devices,
+    progress: Progress,
 ) -> Trained:
     """Rounds of training, each from where the one before ended; a policy that has settled takes no part."""
     settled, change = np.zeros(data.policies, bool), np.full(data.policies, np.inf)
@@ -219,8 +225,8 @@ def train_until_settled(
             validate=None,
             key=jax.random.fold_in(key, number),
             draw=Draw(settings.batch),
-            place=place,
-            progress=progress.titled(f"fitting Q, round {number + 1}"),
+            devices=devices,
+            progress=progress.with_title(f"fitting Q, round {number + 1}"),
         )
         critics = put_back(critics, moving, part)
         after = evaluate_rows(critics, data, data.initial).mean(axis=1)
@@ -328,13 +334,13 @@ def fit_q(
     data = problem.transitions(policies, draws=settings.draws, key=policy_key)
     groups = np.array_split(np.arange(len(policies)), min(len(jax.local_devices()), len(policies)))
 
-    def train_group(chosen: np.ndarray, place: Place) -> Trained:
+    def train_group(chosen: np.ndarray, devices: Devices) -> Trained:
         part = data.of_policies(chosen)
         critics = make_critics(part, settings, Scale.of(problem), discrete=log.discrete, key=network_key)
-        return train_until_settled(critics, part, settings, key=step_key, place=place, progress=together)
+        return train_until_settled(critics, part, settings, key=step_key, devices=devices, progress=together)
 
-    with progress.together() as together:
-        trained = side_by_side([partial(train_group, chosen) for chosen in groups], batch=settings.batch)
+    with progress.shared_display() as together:
+        trained = run_parallel([partial(train_group, chosen) for chosen in groups], batch=settings.batch)
     if len(trained) < len(groups):  # Ctrl-C came before all had begun
         raise KeyboardInterrupt
     critics = jax.tree.map(

@@ -70,7 +70,7 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
         if episodes.log_prob is None:
             cloning = BehaviourCloning(steps=self.clone_steps)
             clone = cloning.fit(
-                episodes, seed=run.seed, progress=run.progress.titled("cloning the behaviour policy")
+                episodes, seed=run.seed, progress=run.progress.with_title("cloning the behaviour policy")
             )
             log_prob = clone.log_prob
             notes.append(clone.note)

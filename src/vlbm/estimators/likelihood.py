@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
@@ -82,7 +82,7 @@ def _greedy(
 def _traced(
     policies: Mapping[str, TracedPolicy], episodes: Episodes, actions: Actions
 ) -> dict[str, Float[np.ndarray, " steps"]]:
-    keep_programs()
+    enable_compilation_cache()
     crowd = StackedPolicies.of(list(policies.values()))
     order = np.argsort(np.concatenate([np.array(indices) for indices in crowd.members]))
     row = episodes.observation_before

@@ -22,7 +22,7 @@ from vlbm.estimators.ratio_networks import (
     policy_features,
 )
 from vlbm.estimators.transitions import Batch, Problem, Transitions
-from vlbm.nn.training import Evaluated
+from vlbm.nn.training import LossOutput
 
 POWER_STEPS = 500
 RIDGE = 1e-4  # of the mean square of the features
@@ -144,7 +144,7 @@ class PowerLoss:
 
     averaging: float
 
-    def __call__(self, ratios: Ratios, batch: Batch, key: PRNGKeyArray) -> Evaluated:
+    def __call__(self, ratios: Ratios, batch: Batch, key: PRNGKeyArray) -> LossOutput:
         average = jax.lax.stop_gradient(ratios.average)
 
         def of_policy(online: Network, average: Network, next_a: Array, initial_a: Array) -> Array:
@@ -163,4 +163,4 @@ class PowerLoss:
         )
         # A sum: every policy has its own gradient, whatever the others do.
         moved = Ratios(ratios.online, follow(average, ratios.online, self.averaging))
-        return Evaluated(losses.sum(), {"loss": losses.mean()}, moved)
+        return LossOutput(losses.sum(), {"loss": losses.mean()}, moved)

@@ -17,30 +17,30 @@ from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimators.base import Estimator, check_request, plain
 from vlbm.estimators.cache import SharedCache
-from vlbm.experiments.evidence.gathering import Evidence, Examiner
-from vlbm.experiments.evidence.keeping import load_evidence, save_evidence
+from vlbm.experiments.evidence.collect import DiagnosticsCollector, Evidence
 from vlbm.experiments.evidence.logged import LoggedSummary
+from vlbm.experiments.evidence.store import load_evidence, save_evidence
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
 from vlbm.results.estimand import Actions, Estimand, Horizon
-from vlbm.results.estimate import CONFIDENCE, Estimates, pooled
+from vlbm.results.estimate import CONFIDENCE, Estimates, pool_seeds
 from vlbm.results.metrics import absolute_error, rank_correlation, regret
 from vlbm.storage import check_identity, read_information, write_text
 from vlbm.version import VERSION
 
-ROOM = 4  # what is held of every seed for methods still to come: features, and critics for some of them
+CACHE_PER_SEED = 4  # entries kept for later methods: features and critics
 
 
 @dataclass(frozen=True)
 class Score:
-    """How near one set of estimates came to the truth."""
+    """Metrics of one set of estimates against the truth."""
 
-    rank_correlation: float  # NaN where there is nothing to rank
+    rank_correlation: float  # NaN for a single policy
     regret: float  # share of the true range
     absolute_error: float
 
     def to_json(self) -> dict[str, float | None]:
-        """JSON knows no NaN."""
+        """NaN becomes null, which JSON has."""
         return {name: None if math.isnan(value) else value for name, value in vars(self).items()}
 
 
@@ -49,47 +49,47 @@ class Comparison:
     """Estimates of the same policies by several methods, once for every seed."""
 
     policies: tuple[str, ...]
-    estimand: Estimand  # that was asked for, and that the truth is of
+    estimand: Estimand  # the requested one, which the truth is of
     estimates: Mapping[str, tuple[Estimates, ...]]  # by method
     failures: Mapping[str, str]  # methods that could not be used, and why
     truth: Mapping[str, float] | None = None
     task: str | None = None
-    logged: LoggedSummary | None = None  # what the page shows beside the estimates, where it was gathered
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)  # by method, of the first seed
-    command: str | None = None  # that made it
+    logged: LoggedSummary | None = None  # for the page
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)  # diagnostics by method, of the first seed
+    command: str | None = None  # the command line that made it
 
-    def answers(self, method: str) -> bool:
-        """Whether it estimates what was asked for."""
+    def matches_estimand(self, method: str) -> bool:
+        """Whether a method estimates the requested estimand."""
         return all(found.estimand == self.estimand for found in self.estimates[method])
 
     def label(self, method: str) -> str:
-        """What tables call a method: with what it answers for, where that is not what was asked for."""
-        if self.answers(method):
+        """The name of a method in tables, with how its estimand differs from the requested one."""
+        if self.matches_estimand(method):
             return method
-        return f"{method} ({self.estimates[method][0].estimand.differences(self.estimand)})"
+        return f"{method} ({self.estimates[method][0].estimand.describe_difference(self.estimand)})"
 
     def values(self, method: str) -> Float[np.ndarray, " policies"]:
-        """Averaged over seeds."""
+        """Values averaged over seeds."""
         return np.mean([estimates.values for estimates in self.estimates[method]], axis=0)
 
-    def pooled(self, method: str) -> Estimates:
-        """One table of all seeds: mean values, with intervals that also cover how far seeds differ."""
-        return pooled(self.estimates[method])
+    def pool_seeds(self, method: str) -> Estimates:
+        """The estimates of all seeds, pooled."""
+        return pool_seeds(self.estimates[method])
 
     def agreement(self) -> Float[np.ndarray, "methods methods"]:
-        """Rank correlation between every two methods' values: low means that they cannot all be right."""
-        if len(self.policies) < 2:  # there is no order to agree on
+        """Rank correlation between the values of every two methods."""
+        if len(self.policies) < 2:
             return np.zeros((len(self.estimates),) * 2)
         columns = [self.values(method) for method in self.estimates]
         found = np.array([[rank_correlation(first, second) for second in columns] for first in columns])
-        # A method that says the same of all policies ranks nothing, and agrees with nobody.
+        # Undefined for a method with equal values for all policies; counted as no agreement.
         return np.nan_to_num(found, nan=0.0)
 
     def scores(self, method: str) -> tuple[Score, ...]:
-        """One for every seed, where the truth is known; none where the truth is not of what it estimates."""
+        """One for every seed; none if the truth is of another estimand."""
         if self.truth is None:
             raise InputError("there are no true returns to score by")
-        if not self.answers(method):
+        if not self.matches_estimand(method):
             return ()
         true = np.array([self.truth[name] for name in self.policies])
         ordered = len(true) > 1
@@ -103,7 +103,7 @@ class Comparison:
         )
 
     def seconds(self, method: str) -> float:
-        """What one seed took by the clock, on average."""
+        """Mean wall-clock time of one seed."""
         found = (estimates.seconds for estimates in self.estimates[method])
         return float(np.mean([times.get("fit", 0.0) + times.get("evaluate", 0.0) for times in found]))
 
@@ -145,8 +145,8 @@ class Comparison:
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """What every method is asked, and where its answers are kept."""
+class ComparisonJob:
+    """The request to every method, and where its results are stored."""
 
     episodes: Episodes
     policies: Mapping[str, Policy]
@@ -156,16 +156,16 @@ class Job:
     directory: Path | None
     resume: bool
     progress: Progress
-    examiner: Examiner | None
+    collector: DiagnosticsCollector | None
     cache: SharedCache
 
-    def estimates(
-        self, method: str, estimator: Estimator, seed: int, *, examined: bool
+    def run(
+        self, method: str, estimator: Estimator, seed: int, *, with_diagnostics: bool
     ) -> tuple[Estimates, Evidence | None]:
-        """Those of an earlier run, if there are any and they may be taken; else fitted and evaluated now."""
-        place = None if self.directory is None else self.directory / f"{method}-{seed}"
-        file = None if place is None else place.with_suffix(".safetensors")
-        asked = {**self.estimand.question, "confidence": self.confidence}
+        """Load the estimates of an interrupted run with `resume`, else fit and evaluate."""
+        path = None if self.directory is None else self.directory / f"{method}-{seed}"
+        file = None if path is None else path.with_suffix(".safetensors")
+        request = {**self.estimand.arguments, "confidence": self.confidence}
         settings: Any = estimator  # a dataclass, as all estimators are
         identity = {
             "settings": plain(asdict(settings)),
@@ -174,44 +174,51 @@ class Job:
             **vars(self.estimand),
             "confidence": self.confidence,
         }
-        kept = (
-            place.with_name(f"{place.name}-evidence.safetensors") if examined and place is not None else None
+        evidence_file = (
+            path.with_name(f"{path.name}-evidence.safetensors")
+            if with_diagnostics and path is not None
+            else None
         )
-        if self.resume and file is not None and file.is_file() and (kept is None or kept.is_file()):
+        if (
+            self.resume
+            and file is not None
+            and file.is_file()
+            and (evidence_file is None or evidence_file.is_file())
+        ):
             check_identity(file, read_information(file)["identity"], identity)
-            return Estimates.load(file), None if kept is None else load_evidence(kept)
-        titled, began = self.progress.titled, time.process_time()
+            return Estimates.load(file), None if evidence_file is None else load_evidence(evidence_file)
+        with_title, began = self.progress.with_title, time.process_time()
         evaluator = estimator.fit(
             self.episodes,
             seed=seed,
-            directory=place,
+            directory=path,
             resume=self.resume,
-            progress=titled(method),
+            progress=with_title(method),
             cache=self.cache,
         )
-        asked |= {"seed": seed, "progress": titled(f"{method}: evaluating")}
+        request |= {"seed": seed, "progress": with_title(f"{method}: evaluating")}
         evidence = None
-        if examined and self.examiner is not None:
-            found, evidence = self.examiner.examine(evaluator, self.policies, **asked)
+        if with_diagnostics and self.collector is not None:
+            found, evidence = self.collector.evaluate_with_diagnostics(evaluator, self.policies, **request)
         else:
-            found = evaluator.evaluate(self.policies, **asked)
-        # What other work on the machine does not disturb, unlike the clock.
+            found = evaluator.evaluate(self.policies, **request)
+        # Processor time, which other load on the machine does not affect.
         found = replace(found, seconds={**found.seconds, "processor": time.process_time() - began})
         if file is not None and not found.interrupted:
             found.save(file, identity=identity)
-            if kept is not None:
-                save_evidence(kept, evidence)
+            if evidence_file is not None:
+                save_evidence(evidence_file, evidence)
         return found, evidence
 
 
-def alone(
+def single_comparison(
     estimates: Estimates,
     *,
     truth: Mapping[str, float] | None = None,
     evidence: Evidence | None = None,
     **rest: Any,
 ) -> Comparison:
-    """The estimates of one method, as a comparison with nobody: what it answers is what was asked for."""
+    """The estimates of one method as a comparison; its estimand counts as the requested one."""
     return Comparison(
         policies=tuple(row.policy for row in estimates),
         estimand=estimates.estimand,
@@ -240,55 +247,57 @@ def compare(
     resume: bool = False,
     progress: Progress = silent,
     finished: Callable[[Comparison], None] | None = None,
-    examiner: Examiner | None = None,
+    collector: DiagnosticsCollector | None = None,
     command: str | None = None,
 ) -> Comparison:
     """Fit and evaluate every estimator with every seed; `gamma` is another name for the discount.
 
-    All are asked for the same: the return of `horizon` steps, by default as many as the longest logged
-    episode has, or without a limit (`math.inf`). `truth` must be of that kind. A method that can only answer
-    for sampled actions where `actions` are means says so, and is not scored.
+    All estimate the same: the return of `horizon` steps, by default as many as the longest logged episode
+    has, or without a limit (`math.inf`). `truth` must be of that estimand. A method that can only estimate
+    the value of sampled actions where `actions` are means reports that, and is not scored.
 
-    A method that cannot be used on these data or policies, or for this question, or whose training diverges,
-    is left out and the reason kept; if all are, the first reason is raised. `finished` is called after every
-    method. With a directory, every finished estimate is kept there, and with `resume` taken from there
-    instead of being made again; Ctrl-C ends the comparison with what is finished. What methods have in
-    common, such as the critics of `dr` and `wdr`, is trained once. An `examiner` gathers evidence for a page
-    from the first seed of every method.
+    A method that does not support these data, policies or estimand, or whose training diverges, is left out
+    and listed in `failures`; if all fail, the first error is raised. `finished` is called after every method.
+    With a directory, every finished estimate is stored there, and with `resume` loaded instead of computed
+    again; Ctrl-C ends the comparison with what is finished. What methods have in common, such as the critics
+    of `dr` and `wdr`, is trained once. A `collector` collects diagnostics for the page from the first
+    seed of every method.
     """
     if not estimators:
         raise InputError("no methods were given")
     discount = discount if gamma is None else gamma
     check_request(discount=discount, horizon=horizon, episodes=1, confidence=confidence)
-    asked = Estimand.asked(discount=discount, horizon=horizon, actions=actions, longest=episodes.longest)
+    estimand = Estimand.from_request(
+        discount=discount, horizon=horizon, actions=actions, longest=episodes.longest
+    )
     done: dict[str, tuple[Estimates, ...]] = {}
     failures: dict[str, str] = {}
     evidence: dict[str, Evidence] = {}
-    logged = None if examiner is None else examiner.summary
+    logged = None if collector is None else collector.summary
     first: Exception | None = None
 
     def so_far() -> Comparison:
         parts = (dict(done), dict(failures), truth, task, logged, dict(evidence), command)
-        return Comparison(tuple(policies), asked, *parts)
+        return Comparison(tuple(policies), estimand, *parts)
 
-    # What cannot be answered is known before anything is trained.
+    # Unsupported estimands are found before anything is trained.
     for method, estimator in estimators.items():
         try:
-            estimator.check_estimand(asked, episodes)
+            estimator.check_estimand(estimand, episodes)
         except InputError as error:
             failures[method], first = str(error), first or error
     data = episodes.fingerprint() if directory is not None else ""
-    cache = SharedCache(ROOM * len(seeds))
-    job = Job(
+    cache = SharedCache(CACHE_PER_SEED * len(seeds))
+    job = ComparisonJob(
         episodes,
         policies,
-        asked,
+        estimand,
         confidence,
         data,
         directory,
         resume,
         progress,
-        examiner,
+        collector,
         cache,
     )
     for method, estimator in estimators.items():
@@ -297,8 +306,8 @@ def compare(
         found: list[Estimates] = []
         try:
             for seed in seeds:
-                examined = examiner is not None and seed == seeds[0]
-                estimates, seen = job.estimates(method, estimator, seed, examined=examined)
+                with_diagnostics = collector is not None and seed == seeds[0]
+                estimates, seen = job.run(method, estimator, seed, with_diagnostics=with_diagnostics)
                 found.append(estimates)
                 evidence |= {} if seen is None else {method: seen}
                 if found[-1].interrupted:

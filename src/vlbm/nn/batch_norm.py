@@ -1,4 +1,4 @@
-"""Batch normalisation of one example among others, with a mask for padding, which Equinox's has not."""
+"""Batch normalisation under vmap with a mask for padding, which Equinox's lacks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MOMENTUM = 0.99  # of the running averages
 
 
 class Over(eqx.Module):
-    """What batch statistics are taken over in training: whether this example counts, and the mapped axes."""
+    """The named vmap axes of batch statistics in training, and whether this example counts."""
 
     valid: Bool[Array, ""]
     axes: tuple[str, ...] = eqx.field(static=True)
 
 
 class Moments(NamedTuple):
-    """What a batch was normalised by, for the running averages."""
+    """Statistics of a batch, for the running averages."""
 
     mean: Float[Array, "*stack size"]
     variance: Float[Array, "*stack size"]
@@ -30,7 +30,7 @@ class Moments(NamedTuple):
 
 
 class BatchNorm(eqx.Module):
-    """Normalised by the statistics of the batch in training, by running averages outside it."""
+    """Normalises by batch statistics in training, by running averages in evaluation."""
 
     gain: Float[Array, " size"]
     shift: Float[Array, " size"]
@@ -53,15 +53,15 @@ class BatchNorm(eqx.Module):
         normalised = (x - mean) * jax.lax.rsqrt(variance + VARIANCE_FLOOR)
         return normalised * self.gain + self.shift, moments
 
-    def move(self, moments: Moments) -> BatchNorm:
-        """The same with its running averages moved towards those of a batch."""
+    def update(self, moments: Moments) -> BatchNorm:
+        """The layer with its running averages updated by a batch."""
         pairs = zip((self.mean, self.variance), moments[:2], strict=True)
         averages = [MOMENTUM * old + (1.0 - MOMENTUM) * new for old, new in pairs]
         return eqx.tree_at(lambda norm: (norm.mean, norm.variance), self, averages)
 
 
 def average_over_time(moments: Any) -> Any:
-    """Moments that a scan stacked, weighted by how many examples each step counted."""
+    """Moments stacked by a scan, averaged with the number of examples of each step as weights."""
 
     def average(stacked: Moments) -> Moments:
         total = stacked.examples.sum(0)
@@ -72,12 +72,12 @@ def average_over_time(moments: Any) -> Any:
     return jax.tree.map(average, moments, is_leaf=_is_moments)
 
 
-def move_averages(module: Module, moments: Any) -> Module:
-    """The module with its running averages moved on; moments come in the order of its layers."""
+def update_averages(module: Module, moments: Any) -> Module:
+    """The module with its running averages updated; moments are in the order of its layers."""
     leaves, structure = jax.tree.flatten(module, is_leaf=_is_norm)
     norms = [leaf for leaf in leaves if _is_norm(leaf)]
     news = [part for part in jax.tree.leaves(moments, is_leaf=_is_moments) if _is_moments(part)]
-    moved = iter([norm.move(new) for norm, new in zip(norms, news, strict=True)])
+    moved = iter([norm.update(new) for norm, new in zip(norms, news, strict=True)])
     return jax.tree.unflatten(structure, [next(moved) if _is_norm(leaf) else leaf for leaf in leaves])
 
 

@@ -1,4 +1,4 @@
-"""Layers, and networks of them: hidden ones may be normalised, last ones are distributions."""
+"""Layers and networks: optional normalisation, Gaussian and Bernoulli outputs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"silu": jax.nn.silu, "relu":
 
 
 class LayerKind(NamedTuple):
-    """How all layers of a model are."""
+    """Settings shared by all layers of a model."""
 
     activation: Literal["silu", "relu"] = "silu"
     normalisation: Literal["none", "batch", "layer"] = "none"
-    spread: Literal["scale", "variance"] = "scale"  # what softplus gives in Gaussian networks
-    floor: float = 0.01  # of it
+    spread: Literal["scale", "variance"] = "scale"  # output of the softplus in Gaussian networks
+    floor: float = 0.01  # added to the softplus
 
 
 class Linear(eqx.Module):
-    """W x + b with weights of variance 1/inputs and no first bias.
+    """W x + b with initial weights of variance 1/inputs and zero bias.
 
-    Written x W^T: batched by `vmap`, W x turns activations round, which is a fifth of a training step.
+    Computed as x W^T: under `vmap`, W x transposes activations, which takes a fifth of a training step.
     """
 
     weight: Float[Array, "outputs inputs"]
@@ -44,7 +44,7 @@ class Linear(eqx.Module):
 
 
 class LSTMCell(eqx.Module):
-    """Gates in the order input, forget, cell, output; those that forget start open."""
+    """Gates in the order input, forget, cell, output; forget gates have an initial bias of 1."""
 
     weight_ih: Float[Array, "gates inputs"]
     weight_hh: Float[Array, "gates units"]
@@ -67,7 +67,7 @@ class LSTMCell(eqx.Module):
 
 
 class Dense(eqx.Module):
-    """A hidden layer: linear, normalised where that is asked for, then smooth or rectified."""
+    """A hidden layer: linear, optional normalisation, activation."""
 
     hidden: Linear
     norm: BatchNorm | eqx.nn.LayerNorm | None
@@ -90,7 +90,7 @@ class Dense(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Hidden layers, then a linear one. Beside its outputs it gives the moments of what was normalised."""
+    """Hidden layers, then a linear one. Returns its outputs and the moments of its batch norms."""
 
     layers: tuple[Dense, ...]
     last: Linear
@@ -127,7 +127,7 @@ class GaussianMLP(eqx.Module):
 
 
 class BernoulliMLP(eqx.Module):
-    """A network with one logit that starts at the base rate: rare events need no training to be rare."""
+    """A network with one logit, initialised at the base rate."""
 
     mlp: MLP
 
@@ -140,7 +140,7 @@ class BernoulliMLP(eqx.Module):
 
 
 def start_at_rate(mlp: MLP, base_rate: float) -> MLP:
-    """The network whose last output starts as the logit of a rate."""
+    """The network with its last bias initialised to the logit of a rate."""
     logit = np.log(base_rate) - np.log1p(-base_rate)
     return eqx.tree_at(lambda mlp: mlp.last.bias, mlp, replace_fn=lambda bias: bias.at[-1].set(logit))
 

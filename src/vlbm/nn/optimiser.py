@@ -1,4 +1,4 @@
-"""How long and how fast to descend, and the optimiser that does."""
+"""Learning-rate schedule and optimiser."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import optax
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast to descend."""
+    """Number of steps, learning rate and regularisation."""
 
     steps: int = 1000
     learning_rate: float = 1e-3
     warm_up: int = 0
     decay: Literal["cosine", "exponential"] = "cosine"
-    decay_rate: float = 0.05  # cosine: what remains of the rate at the end; exponential: factor per step
+    decay_rate: float = 0.05  # cosine: final fraction of the rate; exponential: factor per step
     clip: float | None = 20.0  # of the global gradient norm
     weight_decay: float = 0.0  # L2 on the weights of hidden layers, added to the gradient
     validate_every: int = 250
 
     def optimiser(self) -> optax.GradientTransformation:
-        """How gradients become updates."""
+        """Gradient clipping, L2 and Adam."""
         if self.decay == "cosine":
             rate = optax.warmup_cosine_decay_schedule(
                 init_value=self.learning_rate / max(self.warm_up, 1),
@@ -35,7 +35,7 @@ class Schedule:
         else:
             rate = optax.exponential_decay(self.learning_rate, 1, self.decay_rate)
         clip = [] if self.clip is None else [optax.clip_by_global_norm(self.clip)]
-        # Before Adam, so that it is L2 as the paper has it and not a decay apart from the gradient.
+        # Before Adam: L2 regularisation as in the paper, not decoupled weight decay (AdamW).
         l2 = [optax.add_decayed_weights(self.weight_decay, mask=hidden_weights)] if self.weight_decay else []
         return optax.chain(*clip, *l2, optax.adam(rate))
 

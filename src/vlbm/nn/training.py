@@ -15,24 +15,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, Scalar
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 from vlbm.data.sampler import MappedSampler
 from vlbm.errors import TrainingDivergedError
 from vlbm.nn.optimiser import Schedule
-from vlbm.parallel import Place, gathered, placed, released, split_batch
+from vlbm.parallel import Devices, put_on, split_batch, uncommit, unreplicate
 from vlbm.progress import Progress, silent
 from vlbm.storage import check_identity, load_tree, read_information, save_tree
 
 Model = TypeVar("Model")
 
-# Steps per compiled call: the fewest, the most where they are quick, and those of mapped data. Progress and
-# Ctrl-C come between calls.
+# Steps per compiled call: minimum, maximum, and the number for mapped data. Progress is reported and Ctrl-C
+# handled between calls.
 FEWEST, MOST, MAPPED = 1, 50, 10
-PATIENCE = 3.0  # seconds a call may take if it makes more than the fewest steps
+PATIENCE = 3.0  # target seconds per call
 
 
-class Evaluated(NamedTuple):
-    """A loss with its terms, and the model with its running averages moved on."""
+class LossOutput(NamedTuple):
+    """A loss with its terms, and the model with updated running averages."""
 
     loss: Scalar
     terms: dict[str, Scalar]
@@ -41,7 +41,7 @@ class Evaluated(NamedTuple):
 
 @dataclass
 class History:
-    """What happened: one entry for every validation."""
+    """Training history: one entry for every validation."""
 
     entries: list[dict[str, float]] = field(default_factory=list)
     best_step: int = 0
@@ -50,10 +50,10 @@ class History:
     interrupted: bool = False
 
     def record(self, step: int, values: dict[str, float]) -> bool:
-        """Keep an entry; True if no earlier model validated better."""
+        """Append an entry; True if it is the best so far."""
         score = values["validation"]
         self.entries.append({"step": step, **values})
-        # The first model counts even when its score is not a number: there is no better one yet.
+        # The first entry is the best so far even if its score is NaN.
         better = self.best_score is None or math.isnan(self.best_score) or score < self.best_score
         if better:
             self.best_step, self.best_score = step, score
@@ -61,7 +61,7 @@ class History:
 
 
 class Checkpoint(NamedTuple, Generic[Model]):
-    """All that the next step depends on, and the best model so far."""
+    """The state of training, and the best model so far."""
 
     model: Model
     best: Model
@@ -69,7 +69,7 @@ class Checkpoint(NamedTuple, Generic[Model]):
 
 
 def train(
-    evaluate: Callable[[Model, Any, PRNGKeyArray], Evaluated],
+    evaluate: Callable[[Model, Any, PRNGKeyArray], LossOutput],
     model: Model,
     data: Any,
     *,
@@ -80,18 +80,17 @@ def train(
     checkpoint: Path | None = None,
     resume: bool = False,
     identity: dict[str, Any] | None = None,
-    place: Place | None = None,
+    devices: Devices | None = None,
     progress: Progress = silent,
 ) -> tuple[Model, History]:
-    """The model that validates best along the way, or without validation the last, and how it came about.
+    """The model with the best validation score, or without validation the last one, and the history.
 
-    `evaluate` is given what `draw` draws from the data for a step, or without it all of them. Step i draws
-    everything from `fold_in(key, i)`, so a resumed run repeats the uninterrupted one bit for bit. `identity`
-    says what a checkpoint belongs to; resuming another is refused. In a place with several shards, batches
-    are split.
+    `evaluate` gets the batch that `draw` samples from the data, or without it all data. Step i draws its
+    random numbers from `fold_in(key, i)`, so a resumed run equals the uninterrupted one bit for bit. A
+    checkpoint with another `identity` is refused. With several shards in `devices`, batches are sharded.
     """
-    keep_programs()
-    place = place or Place()
+    enable_compilation_cache()
+    devices = devices or Devices()
     optimiser_state = schedule.optimiser().init(eqx.filter(model, eqx.is_inexact_array))
     best, history, first = model, History(), 0
     identity = {**(identity or {}), "schedule": asdict(schedule)}
@@ -103,15 +102,15 @@ def train(
         history, first = History(**saved["history"]), saved["step"]
 
     mapped = isinstance(data, MappedSampler)
-    advance = _compile_steps(evaluate, draw, schedule, mapped, place.shards)
+    advance = _compile_steps(evaluate, draw, schedule, mapped, devices.shards)
 
     def save(step: int) -> None:
         if checkpoint is not None:
             information = {"identity": identity, "history": asdict(history), "step": step}
-            saved = gathered(Checkpoint(model, best, optimiser_state))
+            saved = unreplicate(Checkpoint(model, best, optimiser_state))
             save_tree(checkpoint, saved, information=information)
 
-    fixed: dict[Any, Any] = {}  # data and key on every device that had a turn
+    fixed: dict[Any, Any] = {}  # data and key on every device used so far
     count = MAPPED if mapped else FEWEST
     began = time.monotonic() - history.seconds
     done = first
@@ -120,16 +119,16 @@ def train(
             while done < schedule.steps:
                 begin, validation = done, done - done % schedule.validate_every + schedule.validate_every
                 done = min(begin + count, validation, schedule.steps)
-                with place.turn() as where:
+                with devices.acquire() as device:
                     started = time.monotonic()
                     if mapped:
                         batches = data.gather(partial(_draw_keys, key), begin=begin, count=MAPPED)
-                        given = placed((batches, key), where)
-                    elif where in fixed:
-                        given = fixed[where]
+                        given = put_on((batches, key), device)
+                    elif device in fixed:
+                        given = fixed[device]
                     else:
-                        given = fixed[where] = placed((data, key), where)
-                    model, optimiser_state = placed((model, optimiser_state), where)
+                        given = fixed[device] = put_on((data, key), device)
+                    model, optimiser_state = put_on((model, optimiser_state), device)
                     model, optimiser_state, terms = advance(
                         model, optimiser_state, *given, jnp.int32(begin), jnp.int32(done)
                     )
@@ -139,23 +138,23 @@ def train(
                         count = min(max(int(PATIENCE / pace), FEWEST), MOST)
                     _check_finite(values, done, schedule)
                     if validate is not None and done in (validation, schedule.steps):
-                        values["validation"] = float(validate(gathered(model)))
+                        values["validation"] = float(validate(unreplicate(model)))
                         if history.record(done, values):
-                            best = gathered(model)
+                            best = unreplicate(model)
                         history.seconds = time.monotonic() - began
                         save(done)
                 report(done, values)
         except KeyboardInterrupt:
-            place.stop()
+            devices.stop()
             history.interrupted = True
-    if not history.entries:  # there was no validation, or none so far: what there is must do
-        best = gathered(model)
+    if not history.entries:  # no validation so far
+        best = unreplicate(model)
     history.seconds = time.monotonic() - began
-    return released(best), history
+    return uncommit(best), history
 
 
 def _step_keys(key: PRNGKeyArray, index: Array) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """For drawing a step's batch, and for its loss."""
+    """Keys for the batch of a step, and for its loss."""
     draw_key, loss_key = jax.random.split(jax.random.fold_in(key, index))
     return draw_key, loss_key
 
@@ -164,10 +163,10 @@ def _draw_keys(key: PRNGKeyArray, begin: int, count: int) -> PRNGKeyArray:
     return jax.vmap(lambda index: _step_keys(key, index)[0])(begin + jnp.arange(count))
 
 
-# The same function for equal arguments: models of one kind share a compiled program.
+# Cached, so that models with equal settings share a compiled program.
 @lru_cache(maxsize=16)
 def _compile_steps(
-    evaluate: Callable[[Any, Any, PRNGKeyArray], Evaluated],
+    evaluate: Callable[[Any, Any, PRNGKeyArray], LossOutput],
     draw: Callable[[Any, PRNGKeyArray], Any] | None,
     schedule: Schedule,
     mapped: bool,
@@ -181,11 +180,11 @@ def _compile_steps(
             return jax.tree.map(lambda leaf: leaf[index - begin], data)
         return data if draw is None else draw(data, key)
 
-    def loss(model: Any, batch: Any, key: PRNGKeyArray) -> tuple[Scalar, Evaluated]:
+    def loss(model: Any, batch: Any, key: PRNGKeyArray) -> tuple[Scalar, LossOutput]:
         evaluated = evaluate(model, batch, key)
         return evaluated.loss, evaluated
 
-    # Nothing is donated: Ctrl-C comes while a call runs, and the model from before it is still needed.
+    # No buffer donation: if Ctrl-C interrupts a call, the model from before it is still needed.
     @eqx.filter_jit
     def advance(model: Any, optimiser_state: Any, data: Any, key: PRNGKeyArray, begin: Array, end: Array):
         def step(index: Array, model: Any, optimiser_state: Any) -> tuple[Any, Any, dict[str, Scalar]]:

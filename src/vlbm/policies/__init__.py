@@ -1,4 +1,4 @@
-"""Anything that acts -> Policy."""
+"""Policies: files, functions and objects that can be evaluated."""
 
 from vlbm.policies.base import HostPolicy, Policy, TracedPolicy, has_log_prob
 from vlbm.policies.checks import check_actions, check_fit

@@ -1,4 +1,4 @@
-"""What it takes to be a policy."""
+"""The policy interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Policy(Protocol):
     """Anything that acts, on many observations at once.
 
     Actions are vectors `[batch, act]`, or ids `[batch]` where actions are discrete. Sizes are None
-    where the policy cannot tell. A policy may also have `discrete`, which says whether its actions
+    where they are unknown. A policy may also have `discrete`, which says whether its actions
     are ids, and `log_prob(observation, action)`; estimators that need the latter say so when it is
     missing (ask `has_log_prob`). A policy has no name: a mapping from names to policies carries them.
     """
@@ -28,7 +28,7 @@ class Policy(Protocol):
         """Numbers in an action vector, or the number of discrete actions."""
 
     def mean(self, observation: Any) -> Any:
-        """The action it stands for: the mean, the squashed mean, or the likeliest id."""
+        """The deterministic action: the mean, the squashed mean, or the most probable id."""
 
     def sample(self, observation: Any, *, key: PRNGKeyArray) -> Any: ...
 
@@ -79,7 +79,7 @@ class HostPolicy(ABC):
     def sample(
         self, observation: Float[np.ndarray, "batch obs"], *, key: PRNGKeyArray
     ) -> Shaped[np.ndarray, " batch *act"]:
-        """A policy that knows no randomness acts by its mean."""
+        """By default deterministic: the mean."""
         return self.mean(observation)
 
 

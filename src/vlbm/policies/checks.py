@@ -1,4 +1,4 @@
-"""Whether policies fit the data, and whether what they answer is an action."""
+"""Validation of policies against the data, and of the actions they return."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vlbm.policies.base import Policy
 def check_fit(
     policies: Mapping[str, Policy], *, observation_size: int, action_size: int, discrete: bool
 ) -> None:
-    """Refuse the first policy whose sizes are not those of the data; what it cannot tell is not checked."""
+    """Refuse the first policy whose sizes are not those of the data; unknown sizes are not checked."""
     for name, policy in policies.items():
         if policy.observation_size not in (None, observation_size):
             raise InputError(
@@ -25,20 +25,20 @@ def check_fit(
         kind = getattr(policy, "discrete", None)
         if kind not in (None, discrete):
             raise InputError(
-                f"policy '{name}' gives {_actions(policy.action_size, bool(kind))}, "
-                f"the data have {_actions(action_size, discrete)}"
+                f"policy '{name}' gives {_describe_actions(policy.action_size, bool(kind))}, "
+                f"the data have {_describe_actions(action_size, discrete)}"
             )
         if policy.action_size not in (None, action_size):
             raise InputError(
-                f"policy '{name}' gives {_actions(policy.action_size, discrete)}, "
-                f"the data have {_actions(action_size, discrete)}"
+                f"policy '{name}' gives {_describe_actions(policy.action_size, discrete)}, "
+                f"the data have {_describe_actions(action_size, discrete)}"
             )
 
 
 def check_actions(
     name: str, action: Any, *, batch: int, action_size: int | None, discrete: bool
 ) -> Shaped[np.ndarray, " batch *act"]:
-    """The actions as float32 vectors or int32 ids, or an error that says what policy `name` did wrong."""
+    """The actions as float32 vectors or int32 ids, or an error that names the policy."""
     try:
         values = np.asarray(action)
     except ValueError as error:
@@ -51,7 +51,7 @@ def check_actions(
         if values.dtype.kind != "f":
             raise InputError(
                 f"policy '{name}' gave whole numbers, one for each observation, as ids of discrete actions "
-                f"are; the data have {_actions(action_size, discrete)}: give floats"
+                f"are; the data have {_describe_actions(action_size, discrete)}: give floats"
             )
         values = values[:, None]
     size = action_size if action_size is not None else values.shape[-1] if values.ndim else 1
@@ -78,6 +78,6 @@ def check_actions(
     return ids
 
 
-def _actions(size: int | None, discrete: bool) -> str:
+def _describe_actions(size: int | None, discrete: bool) -> str:
     count = "" if size is None else f"{size} "
     return f"{count}discrete actions" if discrete else f"action vectors of {count or 'some '}numbers"

@@ -1,4 +1,4 @@
-"""The target policies of DOPE: pickles, read without giving pickle any power."""
+"""The target policies of DOPE: pickles, read by a restricted unpickler that runs no code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vlbm.policies.weights import policy_from_tensors
 
 
 def read_dope(path: Path) -> MLPPolicy:
-    """Read a pickle of named arrays; one that asks for anything else is refused, unrun."""
+    """Read a pickle of named arrays; any other content is refused and not run."""
     return policy_from_tensors(read_pickled_arrays(path.read_bytes(), source=str(path)), source=str(path))
 
 

@@ -35,7 +35,7 @@ class FunctionPolicy(HostPolicy):
     ):
         self._act = act
         self._draw = draw
-        self._keyed = draw is not None and _takes(draw, "key")
+        self._keyed = draw is not None and _accepts(draw, "key")
         self.observation_size = observation_size
         self.action_size = action_size
         self.discrete = discrete
@@ -57,11 +57,11 @@ def as_policy(candidate: Any, *, name: str = "policy") -> Policy:
         raise InputError(f"{name} is the class {candidate.__name__}; give an instance of it, or a function")
     if isinstance(candidate, TracedPolicy | HostPolicy):
         return candidate
-    mean, sample, predict = (_method(candidate, method) for method in ("mean", "sample", "predict"))
-    if isinstance(candidate, Policy) and sample is not None and _takes(sample, "key"):
+    mean, sample, predict = (_find_method(candidate, method) for method in ("mean", "sample", "predict"))
+    if isinstance(candidate, Policy) and sample is not None and _accepts(sample, "key"):
         return candidate
     if predict is not None and mean is None:
-        mean, sample = (_predicting(predict, deterministic) for deterministic in (True, False))
+        mean, sample = (_wrap_predict(predict, deterministic) for deterministic in (True, False))
     if mean is None and sample is None:
         if callable(candidate):
             return FunctionPolicy(candidate)
@@ -71,18 +71,18 @@ def as_policy(candidate: Any, *, name: str = "policy") -> Policy:
     act = mean or (lambda observation: sample(observation))  # type: ignore[misc]
     sizes = {size: getattr(candidate, size, None) for size in ("observation_size", "action_size", "discrete")}
     policy = FunctionPolicy(act, draw=sample, **sizes)
-    if _method(candidate, "log_prob") is not None:
+    if _find_method(candidate, "log_prob") is not None:
         policy.log_prob = candidate.log_prob  # type: ignore[attr-defined]
     return policy
 
 
-def _method(candidate: Any, name: str) -> Callable[..., Any] | None:
+def _find_method(candidate: Any, name: str) -> Callable[..., Any] | None:
     found = getattr(candidate, name, None)
     return found if callable(found) else None
 
 
-def _takes(function: Callable[..., Any], parameter: str) -> bool:
-    """Whether a function takes an argument of that name; those that cannot tell are believed to."""
+def _accepts(function: Callable[..., Any], parameter: str) -> bool:
+    """Whether a function takes an argument of that name; assumed if the signature is unknown."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -92,9 +92,9 @@ def _takes(function: Callable[..., Any], parameter: str) -> bool:
     )
 
 
-def _predicting(predict: Callable[..., Any], deterministic: bool) -> Callable[[Any], Any]:
-    """`predict` as others have it, or as Stable-Baselines3, which answers with a state beside the action."""
-    options = {"deterministic": deterministic} if _takes(predict, "deterministic") else {}
+def _wrap_predict(predict: Callable[..., Any], deterministic: bool) -> Callable[[Any], Any]:
+    """An act function from `predict`, which in Stable-Baselines3 returns (action, state)."""
+    options = {"deterministic": deterministic} if _accepts(predict, "deterministic") else {}
 
     def act(observation: Any) -> Any:
         answer = predict(observation, **options)

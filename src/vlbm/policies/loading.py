@@ -1,4 +1,4 @@
-"""Files and functions -> policies, told apart by what is in them."""
+"""Loading policies from files and functions, recognised by content."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def load_policies(*sources: str | os.PathLike[str]) -> dict[str, Policy]:
     twice = [single for single, count in Counter(identities).items() if count > 1]
     if twice:
         raise InputError(f"{twice[0]}: given twice")
-    return {name: load_policy(single) for name, single in zip(_names(identities), found, strict=True)}
+    return {
+        name: load_policy(single)
+        for name, single in zip(_shortest_unique_names(identities), found, strict=True)
+    }
 
 
 def _read(path: Path) -> Policy:
@@ -105,17 +108,17 @@ def _expand(source: str | os.PathLike[str]) -> list[str]:
     matches = [match for match in glob.glob(text, recursive=True) if not Path(match).is_dir()]
     if not matches:
         raise InputError(f"{text}: no file matches")
-    return sorted(matches, key=_natural)
+    return sorted(matches, key=_natural_key)
 
 
-def _natural(text: str) -> list[tuple[int, str]]:
+def _natural_key(text: str) -> list[tuple[int, str]]:
     """policy_2 before policy_10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
-def _names(identities: list[str]) -> list[str]:
+def _shortest_unique_names(identities: list[str]) -> list[str]:
     """The shortest names that tell the policies apart, lengthened only where they clash."""
-    longer = [_ever_longer(identity, identities) for identity in identities]
+    longer = [_name_candidates(identity, identities) for identity in identities]
     chosen = [0] * len(identities)
     while True:
         names = [options[index] for options, index in zip(longer, chosen, strict=True)]
@@ -128,7 +131,7 @@ def _names(identities: list[str]) -> list[str]:
         ]
 
 
-def _ever_longer(identity: str, identities: list[str]) -> list[str]:
+def _name_candidates(identity: str, identities: list[str]) -> list[str]:
     if _is_function(identity):
         return [identity.rpartition(":")[2], identity]
     path = Path(identity)

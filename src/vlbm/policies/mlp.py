@@ -84,7 +84,7 @@ class MLPPolicy(TracedPolicy):
         dtype, size = head.bias.dtype, head.bias.shape
 
         def vector(value: Any) -> Array:
-            # By NumPy, because JAX would compile a program for each shape of policy that is loaded.
+            # NumPy, because jnp.broadcast_to compiles a program for each shape.
             return jnp.asarray(np.broadcast_to(np.asarray(value, dtype), size))
 
         self.hidden = tuple(hidden)
@@ -118,7 +118,7 @@ class MLPPolicy(TracedPolicy):
 
     def mean(self, observation: Float[Array, "batch obs"]) -> Shaped[Array, " batch *act"]:
         output, _ = self._heads(observation)
-        return _likeliest(output) if self.discrete else self._emit(output)
+        return _argmax_action(output) if self.discrete else self._emit(output)
 
     def sample(
         self, observation: Float[Array, "batch obs"], *, key: PRNGKeyArray
@@ -128,7 +128,7 @@ class MLPPolicy(TracedPolicy):
             return jax.random.categorical(key, output).astype(jnp.int32)
         if self.distribution == "greedy":
             explore_key, choice_key = jax.random.split(key)
-            greedy = _likeliest(output)
+            greedy = _argmax_action(output)
             explores = jax.random.bernoulli(explore_key, self.exploration, greedy.shape)
             choice = jax.random.randint(choice_key, greedy.shape, 0, self.action_size, jnp.int32)
             return jnp.where(explores, choice, greedy)
@@ -179,11 +179,11 @@ class MLPPolicy(TracedPolicy):
     def _log_probs(self, output: Float[Array, "batch act"]) -> Float[Array, "batch act"]:
         if self.distribution == "categorical":
             return jax.nn.log_softmax(output)
-        greedy = jax.nn.one_hot(_likeliest(output), self.action_size, dtype=output.dtype)
+        greedy = jax.nn.one_hot(_argmax_action(output), self.action_size, dtype=output.dtype)
         return jnp.log((1 - self.exploration) * greedy + self.exploration / self.action_size)
 
 
-def _likeliest(output: Float[Array, "batch act"]) -> Shaped[Array, " batch"]:
+def _argmax_action(output: Float[Array, "batch act"]) -> Shaped[Array, " batch"]:
     return jnp.argmax(output, axis=-1).astype(jnp.int32)
 
 

@@ -17,7 +17,7 @@ FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(flo
 class ONNXPolicy(HostPolicy):
     """An ONNX graph from observations `[batch, obs]` to actions, its first output; further ones are ignored.
 
-    It acts the same way every time: a graph has no seed to set. A graph that was exported for a fixed
+    It is deterministic: a graph has no seed to set. A graph that was exported for a fixed
     batch is run as often as it takes, the last time on repeated rows; a free batch is much faster.
     """
 
@@ -25,7 +25,7 @@ class ONNXPolicy(HostPolicy):
         self.path = path
         runtime = require("onnxruntime", extra="onnx", purpose="Running an ONNX policy")
         options = runtime.SessionOptions()
-        # Policies are small, and the roll-out around them wants the other cores.
+        # Single-threaded: policies are small, and the roll-out uses the other cores.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         try:
@@ -40,10 +40,10 @@ class ONNXPolicy(HostPolicy):
             raise InputError(f"{path}: a policy takes one float input [batch, obs]; this one takes {listed}")
         self._input, self._output = inputs[0].name, outputs[0].name
         self._dtype = FLOATS[inputs[0].type]
-        self._batch, self.observation_size = (_known(size) for size in inputs[0].shape)
+        self._batch, self.observation_size = (_fixed_size(size) for size in inputs[0].shape)
         self.discrete = outputs[0].type not in FLOATS
         if not self.discrete and len(outputs[0].shape) == 2:
-            self.action_size = _known(outputs[0].shape[1])
+            self.action_size = _fixed_size(outputs[0].shape[1])
 
     def mean(self, observation: Float[np.ndarray, "batch obs"]) -> Shaped[np.ndarray, " batch *act"]:
         rows = np.asarray(observation, self._dtype)
@@ -63,6 +63,6 @@ class ONNXPolicy(HostPolicy):
             ) from error
 
 
-def _known(size: Any) -> int | None:
+def _fixed_size(size: Any) -> int | None:
     """Free sizes are texts or None, and some exporters write them as -1 or 0."""
     return size if isinstance(size, int) and size > 0 else None

@@ -28,7 +28,7 @@ SAC_LOG_STD = {"log_std_min": np.float32(-20.0), "log_std_max": np.float32(2.0)}
 
 
 def read_sb3(path: Path) -> MLPPolicy:
-    """Rebuild the acting network of a saved model; its values and optimisers are left aside."""
+    """Rebuild the acting network of a saved model; value networks and optimisers are ignored."""
     torch = require("torch", extra="torch", purpose="Reading a Stable-Baselines3 model")
     try:
         with zipfile.ZipFile(path) as archive:
@@ -39,7 +39,7 @@ def read_sb3(path: Path) -> MLPPolicy:
     except Exception as error:  # zipfile, json and torch each have errors of their own
         raise InputError(f"{path}: not a readable Stable-Baselines3 model ({error})") from error
     try:
-        return policy_from_tensors(_tensors(data, arrays), source=str(path))
+        return policy_from_tensors(_convert(data, arrays), source=str(path))
     except KeyError as error:
         raise InputError(f"{path}: the model lacks {error}; {SUPPORTED}") from error
     except (AttributeError, TypeError) as error:
@@ -52,18 +52,20 @@ class _UnsupportedError(Exception):
     """What about the model cannot be read."""
 
 
-def _tensors(data: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _convert(data: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The model in the layout of policy weights."""
     _check_kind(data, arrays)
     actions = data["action_space"]
     if "actor.latent_pi.0.weight" in arrays or "actor.log_std.weight" in arrays:
-        layers = _linear(arrays, "actor.latent_pi.") + _linear(arrays, "actor.mu.")
+        layers = _read_linear_layers(arrays, "actor.latent_pi.") + _read_linear_layers(arrays, "actor.mu.")
         spread = (arrays["actor.log_std.weight"], arrays["actor.log_std.bias"])
-        return _squashed(_layout(layers, data, default="relu", spread=spread), actions) | SAC_LOG_STD
+        return _add_squashing(_to_layout(layers, data, default="relu", spread=spread), actions) | SAC_LOG_STD
     if "actor.mu.0.weight" in arrays:
-        return _squashed(_layout(_linear(arrays, "actor.mu."), data, default="relu"), actions)
+        return _add_squashing(
+            _to_layout(_read_linear_layers(arrays, "actor.mu."), data, default="relu"), actions
+        )
     if "q_net.q_net.0.weight" in arrays:
-        tensors = _layout(_linear(arrays, "q_net.q_net."), data, default="relu")
+        tensors = _to_layout(_read_linear_layers(arrays, "q_net.q_net."), data, default="relu")
         tensors["output_distribution"] = "greedy"
         tensors["exploration"] = np.float32(data["exploration_rate"])
     elif "action_net.weight" in arrays:
@@ -71,11 +73,11 @@ def _tensors(data: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[
         layers = [
             layer
             for part in ("mlp_extractor.shared_net.", "mlp_extractor.policy_net.", "action_net.")
-            for layer in _linear(arrays, part)
+            for layer in _read_linear_layers(arrays, part)
         ]
         if "Box" in actions[":type:"]:
-            return _clipped(layers, arrays["log_std"], data)
-        tensors = _layout(layers, data, default="tanh")
+            return _to_clipped_gaussian(layers, arrays["log_std"], data)
+        tensors = _to_layout(layers, data, default="tanh")
         tensors["output_distribution"] = "categorical"
     else:
         raise _UnsupportedError("its tensors belong to no algorithm that is read here")
@@ -104,7 +106,7 @@ def _check_kind(data: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> No
         raise _UnsupportedError("it explores with gSDE")
 
 
-def _linear(arrays: Mapping[str, np.ndarray], prefix: str) -> list[tuple[np.ndarray, np.ndarray]]:
+def _read_linear_layers(arrays: Mapping[str, np.ndarray], prefix: str) -> list[tuple[np.ndarray, np.ndarray]]:
     """Weights and biases under a prefix, in the order of the network."""
     found = {name.removeprefix(prefix).rpartition(".")[0] for name in arrays if name.startswith(prefix)}
     if not all(position.isdecimal() or position == "" for position in found):
@@ -119,14 +121,14 @@ def _linear(arrays: Mapping[str, np.ndarray], prefix: str) -> list[tuple[np.ndar
     return layers
 
 
-def _layout(
+def _to_layout(
     layers: list[tuple[np.ndarray, np.ndarray]],
     data: Mapping[str, Any],
     *,
     default: str,
     spread: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    tensors: dict[str, Any] = {"nonlinearity": _nonlinearity(data, default)}
+    tensors: dict[str, Any] = {"nonlinearity": _read_nonlinearity(data, default)}
     names = [*(f"fc{index}" for index in range(len(layers) - 1)), "last_fc"]
     if spread is not None:
         names, layers = [*names, "last_fc_log_std"], [*layers, spread]
@@ -135,7 +137,7 @@ def _layout(
     return tensors
 
 
-def _nonlinearity(data: Mapping[str, Any], default: str) -> str:
+def _read_nonlinearity(data: Mapping[str, Any], default: str) -> str:
     """The file prints the class of the activation where it is not the algorithm's default."""
     printed = (data.get("policy_kwargs") or {}).get("activation_fn")
     if printed is None:
@@ -146,26 +148,26 @@ def _nonlinearity(data: Mapping[str, Any], default: str) -> str:
     return NONLINEARITIES[name]
 
 
-def _squashed(tensors: dict[str, Any], actions: Mapping[str, Any]) -> dict[str, Any]:
+def _add_squashing(tensors: dict[str, Any], actions: Mapping[str, Any]) -> dict[str, Any]:
     """SAC, TD3 and DDPG act in [-1, 1], which stands for the bounds of the action space."""
-    low, high = _bounds(actions)
+    low, high = _read_bounds(actions)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise _UnsupportedError("its actions have no bounds to scale to")
     scaling = {"action_scale": (high - low) / 2, "action_offset": (high + low) / 2}
     return tensors | scaling | {"output_distribution": "tanh_gaussian"}
 
 
-def _clipped(
+def _to_clipped_gaussian(
     layers: list[tuple[np.ndarray, np.ndarray]], log_std: np.ndarray, data: Mapping[str, Any]
 ) -> dict[str, Any]:
     """PPO and A2C have one spread for all observations, and clip what they draw to the bounds."""
-    low, high = _bounds(data["action_space"])
+    low, high = _read_bounds(data["action_space"])
     spread = (np.zeros_like(layers[-1][0]), log_std)
-    tensors = _layout(layers, data, default="tanh", spread=spread)
+    tensors = _to_layout(layers, data, default="tanh", spread=spread)
     return tensors | {"output_distribution": "gaussian", "action_low": low, "action_high": high}
 
 
-def _bounds(actions: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _read_bounds(actions: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """The bounds of the action space, which the file prints as text beside their pickle."""
     if "Box'" not in actions[":type:"] or len(actions["_shape"]) != 1:
         raise _UnsupportedError(f"its actions are {actions[':type:']} of shape {actions.get('_shape')}")

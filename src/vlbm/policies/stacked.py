@@ -43,7 +43,7 @@ class StackedPolicies(eqx.Module):
             if actions == "mean":
                 parts.append(jax.vmap(lambda policy, seen: policy.mean(seen))(group, seen))
             else:
-                # One key for all: policies differ by what they do, not by their noise.
+                # Common random numbers: the same key for all policies.
                 parts.append(jax.vmap(lambda policy, seen: policy.sample(seen, key=key))(group, seen))
         order = np.argsort(np.concatenate([np.array(indices) for indices in self.members]))
         return jnp.concatenate(parts)[order]
@@ -52,6 +52,6 @@ class StackedPolicies(eqx.Module):
 def act_once(
     policy: TracedPolicy, observation: Float[Array, " obs"], actions: Actions, key: PRNGKeyArray
 ) -> Shaped[Array, "*act"]:
-    """What one policy does on seeing one observation."""
+    """The action of one policy at one observation."""
     seen = observation[None]
     return (policy.mean(seen) if actions == "mean" else policy.sample(seen, key=key))[0]

@@ -1,4 +1,4 @@
-"""What policies do at many observations, asked once, so that no training loop has to ask them."""
+"""Actions of policies at many observations, computed once before a training loop."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
 from vlbm.policies.checks import check_actions
 from vlbm.policies.stacked import Actions, StackedPolicies
 
-CHUNK = 4096  # observations per call: what wide networks keep of them should fit in caches
-BUDGET = 1 << 31  # bytes: where all draws would take more, there are fewer of them
+CHUNK = 4096  # observations per call, so that activations of wide networks fit in the CPU cache
+BUDGET = 1 << 31  # bytes; the number of draws is reduced to fit
 
 
 def tabulate_actions(
@@ -32,8 +32,8 @@ def tabulate_actions(
 ) -> Float[np.ndarray, "draws rows policies act"]:
     """Every policy's action vector at every observation, or its probabilities of every discrete action.
 
-    Probabilities are exact where a policy knows them; otherwise a drawn action stands for them, as a drawn
-    vector does. Where nothing is drawn there is a single draw. All policies draw with the same noise.
+    Probabilities are exact for policies with `log_prob`; otherwise they are the one-hot vector of a sampled
+    action. There is a single draw if nothing is sampled. All policies share common random numbers.
     """
     sampled = actions == "sample"
     exact = [sampled and discrete and has_log_prob(policy) for policy in policies.values()]
@@ -47,14 +47,14 @@ def tabulate_actions(
         if chosen:
             names, stacked = [members[index][0] for index in chosen], [members[index][1] for index in chosen]
             for draw in range(count):
-                drawn = _ask_traced(
+                drawn = _call_traced(
                     stacked, observation, "probability" if known else actions, action_size, key, draw
                 )
-                table[draw][:, chosen] = _check(names, drawn, action_size, discrete and not known)
+                table[draw][:, chosen] = _check_all(names, drawn, action_size, discrete and not known)
     for index, (name, policy) in enumerate(members):
         if not traced[index]:
             for draw in range(count):
-                raw = _ask_host(policy, observation, actions, exact[index], action_size, key, draw)
+                raw = _call_host(policy, observation, actions, exact[index], action_size, key, draw)
                 checked = check_actions(
                     name,
                     raw,
@@ -66,7 +66,7 @@ def tabulate_actions(
     return table
 
 
-def _ask_traced(
+def _call_traced(
     policies: Sequence[Any],
     observation: Float[np.ndarray, "rows obs"],
     what: str,
@@ -79,7 +79,7 @@ def _ask_traced(
     shards = count_shards(size)
     parts = []
     for number, first in enumerate(range(0, rows, size)):
-        # The last chunk is filled up with its own last row: one shape, one program.
+        # The last chunk is padded with its last row, so that one program is compiled.
         seen = observation[np.minimum(np.arange(first, first + size), rows - 1)]
         keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, draw), number), shards)
         parts.append(
@@ -117,7 +117,7 @@ def _probabilities(
     return found[np.argsort(np.concatenate([np.array(indices) for indices in stacked.members]))]
 
 
-def _ask_host(
+def _call_host(
     policy: Any,
     observation: np.ndarray,
     actions: Actions,
@@ -135,7 +135,7 @@ def _ask_host(
     return policy.sample(observation, key=jax.random.fold_in(key, draw))
 
 
-def _check(names: Sequence[str], drawn: np.ndarray, action_size: int, discrete: bool) -> np.ndarray:
+def _check_all(names: Sequence[str], drawn: np.ndarray, action_size: int, discrete: bool) -> np.ndarray:
     checked = [
         check_actions(name, drawn[:, index], batch=len(drawn), action_size=action_size, discrete=discrete)
         for index, name in enumerate(names)

@@ -28,7 +28,7 @@ class TorchScriptPolicy(HostPolicy):
         self._torch = require("torch", extra="torch", purpose="Running a TorchScript policy")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # the files outlive the tool
+                warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is deprecated in PyTorch
                 self._module = self._torch.jit.load(str(path), map_location="cpu").eval()
         except Exception as error:  # PyTorch raises what it likes for a damaged file
             raise InputError(f"{path}: not a readable TorchScript file ({_first_line(error)})") from error
@@ -43,7 +43,7 @@ class TorchScriptPolicy(HostPolicy):
     ) -> Shaped[np.ndarray, " batch *act"]:
         if not hasattr(self._module, "sample"):
             return self.mean(observation)
-        # The generator is global: it is put back, so that sampling here disturbs nobody else.
+        # The generator is global; its state is restored afterwards.
         with self._torch.random.fork_rng(devices=[]):
             self._torch.manual_seed(int(jax.random.bits(key, dtype=jnp.uint32)))
             return self._run(self._module.sample, observation)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +16,7 @@ from safetensors.numpy import save as to_safetensors
 
 from vlbm.errors import InputError
 from vlbm.policies.mlp import Layer, MLPPolicy
+from vlbm.storage import write_atomically
 
 # The layout: fc0/weight [out, in], fc0/bias, fc1/..., last_fc/..., last_fc_log_std/..., two texts, and
 # of these settings those that are not at their default.
@@ -33,16 +34,16 @@ SCALARS = ("log_std_min", "log_std_max", "exploration")
 
 
 def policy_from_tensors(tensors: Mapping[str, Any], *, source: str) -> MLPPolicy:
-    """Check every array of a file once, naming the file and the array that is wrong."""
+    """A policy from named arrays; errors name the file and the array."""
     unread = {name: value for name, value in tensors.items() if name not in TEXTS}
-    nonlinearity, distribution = (_text(tensors, name, source) for name in TEXTS)
+    nonlinearity, distribution = (_read_text(tensors, name, source) for name in TEXTS)
 
     def layer(name: str, size: int | None) -> Layer:
-        weight = _array(unread, f"{name}/weight", source)
+        weight = _take_array(unread, f"{name}/weight", source)
         if weight.ndim != 2 or (size is not None and weight.shape[1] != size):
             wanted = "any" if size is None else size
             raise InputError(f"{source}: '{name}/weight' has shape {weight.shape}, expected (any, {wanted})")
-        bias = _array(unread, f"{name}/bias", source)
+        bias = _take_array(unread, f"{name}/bias", source)
         if bias.shape != weight.shape[:1]:
             raise InputError(f"{source}: '{name}/bias' has shape {bias.shape}, expected {weight.shape[:1]}")
         return Layer(jnp.asarray(weight), jnp.asarray(bias))
@@ -61,14 +62,14 @@ def policy_from_tensors(tensors: Mapping[str, Any], *, source: str) -> MLPPolicy
                 f"'last_fc/weight' {head.weight.shape}; they must agree"
             )
     settings = {
-        name: _setting(unread, name, head.bias.shape[0], source) for name in SETTINGS if name in unread
+        name: _take_setting(unread, name, head.bias.shape[0], source) for name in SETTINGS if name in unread
     }
     remarks = sorted(name for name, value in unread.items() if np.ndim(value) == 0)
     if remarks:
         warnings.warn(f"{source}: {', '.join(remarks)} are no weights and were left aside", stacklevel=2)
     unread = {name: value for name, value in unread.items() if name not in remarks}
     if unread:
-        # An array we do not know could be one that changes the actions, such as a normalisation.
+        # An unknown array could change the actions, such as a normalisation.
         raise InputError(f"{source}: '{min(unread)}' is not part of the layout of policy weights")
     try:
         return MLPPolicy(
@@ -123,27 +124,15 @@ def save_policy(policy: MLPPolicy, path: str | os.PathLike[str]) -> None:
     texts = dict(zip(TEXTS, (policy.nonlinearity, policy.distribution), strict=True))
     if target.suffix == ".safetensors":
         content = to_safetensors({k: np.ascontiguousarray(v) for k, v in tensors.items()}, metadata=texts)
-        _write_whole(target, lambda file: file.write(content))
+        write_atomically(target, lambda temporary: temporary.write_bytes(content))
     elif target.suffix == ".npz":
         arrays: dict[str, Any] = {**tensors, **{name: np.array(text) for name, text in texts.items()}}
-        _write_whole(target, lambda file: np.savez(file, **arrays))
+        write_atomically(target, lambda temporary: np.savez(temporary, **arrays))
     else:
         raise InputError(f"{target}: policies are saved as .safetensors or .npz")
 
 
-def _write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Readers see the old file or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            write(file)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _text(tensors: Mapping[str, Any], name: str, source: str) -> str:
+def _read_text(tensors: Mapping[str, Any], name: str, source: str) -> str:
     if name not in tensors:
         raise InputError(f"{source}: '{name}' is missing; this is not a file of policy weights")
     value = tensors[name]
@@ -156,9 +145,9 @@ def _text(tensors: Mapping[str, Any], name: str, source: str) -> str:
     return value
 
 
-def _array(unread: dict[str, Any], name: str, source: str) -> np.ndarray:
+def _take_array(unread: dict[str, Any], name: str, source: str) -> np.ndarray:
     if name not in unread:
-        raise InputError(f"{source}: '{name}' is missing{_among(unread)}")
+        raise InputError(f"{source}: '{name}' is missing{_list_names(unread)}")
     value = np.asarray(unread.pop(name))
     if value.dtype.kind not in "fiu":
         raise InputError(f"{source}: '{name}' does not hold numbers but {value.dtype}")
@@ -172,8 +161,8 @@ def _array(unread: dict[str, Any], name: str, source: str) -> np.ndarray:
     return value
 
 
-def _setting(unread: dict[str, Any], name: str, size: int, source: str) -> np.ndarray:
-    value = _array(unread, name, source)
+def _take_setting(unread: dict[str, Any], name: str, size: int, source: str) -> np.ndarray:
+    value = _take_array(unread, name, source)
     allowed = [(), (1,)] if name in SCALARS else [(), (1,), (size,)]
     if value.shape not in allowed:
         raise InputError(f"{source}: '{name}' has shape {value.shape}, expected one of {allowed}")
@@ -187,6 +176,6 @@ def _setting(unread: dict[str, Any], name: str, size: int, source: str) -> np.nd
     return value.reshape(()) if name in SCALARS else value
 
 
-def _among(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     listed = sorted(names)
     return f"; the file has {', '.join(listed[:12])}{', ...' if len(listed) > 12 else ''}" if listed else ""

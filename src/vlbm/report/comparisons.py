@@ -1,4 +1,4 @@
-"""Comparisons as tables for people at a terminal."""
+"""Comparisons as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vlbm.report.numbers import NOTHING
-from vlbm.report.tables import decimals, estimated, written
+from vlbm.report.tables import choose_decimals, describe_estimand, format_value
 from vlbm.results.estimate import all_warnings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def values_table(comparison: Comparison) -> Table:
     if comparison.truth is not None:
         table.add_column("true", justify="right", style="green", no_wrap=True)
     values = {method: comparison.values(method) for method in methods}
-    digits = decimals([value for column in values.values() for value in column])
+    digits = choose_decimals([value for column in values.values() for value in column])
     first = values[methods[0]]
     for index in np.argsort(-first):
         policy = comparison.policies[index]
@@ -38,9 +38,9 @@ def values_table(comparison: Comparison) -> Table:
             rows = [estimates[index] for estimates in comparison.estimates[method]]
             half = float(np.mean([(row.upper - row.lower) / 2 for row in rows]))
             doubted = any(row.warnings for row in rows)
-            text = f"{written(values[method][index], digits)} ± {written(half, digits)}"
+            text = f"{format_value(values[method][index], digits)} ± {format_value(half, digits)}"
             cells.append(Text(text + (" !" if doubted else ""), style="yellow" if doubted else ""))
-        truth = [] if comparison.truth is None else [written(comparison.truth[policy], digits)]
+        truth = [] if comparison.truth is None else [format_value(comparison.truth[policy], digits)]
         table.add_row(Text(policy), *cells, *truth)
     return table
 
@@ -56,7 +56,7 @@ def agreement_table(comparison: Comparison) -> Table:
 
 
 def scores_table(comparison: Comparison) -> Table:
-    """How near every method came to the truth, with the spread over seeds, and how long it took."""
+    """Metrics of every method with their spread over seeds, and its time."""
     table = _table("method")
     for name in ("rank correlation", "regret@1", "MAE", "seconds"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -69,7 +69,7 @@ def scores_table(comparison: Comparison) -> Table:
 def score_texts(comparison: Comparison, method: str) -> tuple[str, str, str]:
     """Rank correlation, regret@1 and mean absolute error, each with its spread over seeds.
 
-    Nothing, where the truth is not of what the method estimates.
+    Empty if the truth is of another estimand.
     """
     scores = comparison.scores(method)
     if not scores:
@@ -84,7 +84,7 @@ def score_texts(comparison: Comparison, method: str) -> tuple[str, str, str]:
 def print_comparison(comparison: Comparison, console: Console) -> None:
     if comparison.task is not None:
         console.print(comparison.task, style="bold", highlight=False, markup=False)
-    console.print(estimated(comparison.estimand), highlight=False)
+    console.print(describe_estimand(comparison.estimand), highlight=False)
     console.print(values_table(comparison))
     if len(comparison.estimates) > 1:
         console.print(agreement_table(comparison))
@@ -110,5 +110,5 @@ def _table(first: str) -> Table:
 def _spread(values: Sequence[float], digits: int) -> str:
     if not np.isfinite(values).all():
         return NOTHING
-    mean = written(float(np.mean(values)), digits)
-    return mean if len(values) == 1 else f"{mean} ± {written(float(np.std(values, ddof=1)), digits)}"
+    mean = format_value(float(np.mean(values)), digits)
+    return mean if len(values) == 1 else f"{mean} ± {format_value(float(np.std(values, ddof=1)), digits)}"

@@ -14,43 +14,41 @@ from vlbm.results.estimate import Estimate
 from vlbm.version import VERSION
 
 
-def downloads(findings: Findings) -> Downloads:
-    """The same records as CSV and as JSON; the JSON also has everything else that is known."""
-    found = _plain(records(findings))
+def make_downloads(findings: Findings) -> Downloads:
+    """The records as CSV and as JSON, which also has the whole comparison."""
+    found = _replace_nan(make_records(findings))
     whole = {"version": VERSION, "records": found, **findings.comparison.to_json()}
     return Downloads(
         (
-            Download("estimates.csv", "text/csv", as_csv(found)),
-            Download("estimates.json", "application/json", json.dumps(_plain(whole), indent=1) + "\n"),
+            Download("estimates.csv", "text/csv", to_csv(found)),
+            Download("estimates.json", "application/json", json.dumps(_replace_nan(whole), indent=1) + "\n"),
         )
     )
 
 
-def records(findings: Findings) -> list[dict[str, Any]]:
-    """Flat, best policy first; what is not known of a method is None."""
+def make_records(findings: Findings) -> list[dict[str, Any]]:
+    """Flat records, best policy first; None for what a method does not have."""
     comparison = findings.comparison
     found = []
     for method in comparison.estimates:
-        pooled = comparison.pooled(method)
+        pooled = comparison.pool_seeds(method)
         for index in findings.order:
             row = pooled[index]
-            answers = method == findings.method
+            chosen = method == findings.method
             above = findings.above
             found.append(
                 {
                     "method": method,
-                    **_numbers(row),
-                    "probability_best": float(findings.best[index]) if answers else None,
-                    "probability_above_logged": float(above[index])
-                    if answers and above is not None
-                    else None,
+                    **_list_numbers(row),
+                    "probability_best": float(findings.best[index]) if chosen else None,
+                    "probability_above_logged": float(above[index]) if chosen and above is not None else None,
                     "effective_sample_size": row.details.get("effective_sample_size"),
-                    "trust": findings.verdicts[index].level if answers else None,
+                    "trust": findings.verdicts[index].level if chosen else None,
                     "objections": "; ".join(reason.text for reason in findings.verdicts[index].objections)
-                    if answers
+                    if chosen
                     else "; ".join(row.warnings),
                     "truth": comparison.truth[row.policy]
-                    if comparison.truth is not None and comparison.answers(method)
+                    if comparison.truth is not None and comparison.matches_estimand(method)
                     else None,
                     "estimand": str(pooled.estimand),
                 }
@@ -58,8 +56,8 @@ def records(findings: Findings) -> list[dict[str, Any]]:
     return found
 
 
-def as_csv(found: list[dict[str, Any]]) -> str:
-    """RFC 4180; numbers as JSON writes them, nothing where there is none."""
+def to_csv(found: list[dict[str, Any]]) -> str:
+    """RFC 4180; None is empty."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=list(found[0]))
     writer.writeheader()
@@ -67,16 +65,16 @@ def as_csv(found: list[dict[str, Any]]) -> str:
     return buffer.getvalue()
 
 
-def _plain(value: Any) -> Any:
-    """JSON knows no NaN: what has no value is null."""
+def _replace_nan(value: Any) -> Any:
+    """NaN and infinities become None, as JSON has neither."""
     if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _replace_nan(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_replace_nan(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _numbers(row: Estimate) -> dict[str, Any]:
+def _list_numbers(row: Estimate) -> dict[str, Any]:
     return {
         "policy": row.policy,
         "value": row.value,

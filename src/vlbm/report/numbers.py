@@ -1,4 +1,4 @@
-"""How numbers are written."""
+"""Formatting of numbers."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ MINUS = "\N{MINUS SIGN}"
 PERCENT = "\N{NO-BREAK SPACE}%"
 
 
-def alike(values: Iterable[float]) -> Formatter:
-    """Writes all numbers of one kind with the same decimals: four digits for the largest of them."""
+def make_formatter(values: Iterable[float]) -> Formatter:
+    """A formatter with the same decimals for all values: four digits for the largest."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if largest >= 1e9 or 0 < largest < 1e-3:
         return lambda value: f"{value:.3g}".replace("-", MINUS)
     digits = 3 - math.floor(math.log10(largest)) if largest > 0 else 0
-    return lambda value: number(value, min(max(digits, 0), 4))
+    return lambda value: format_number(value, min(max(digits, 0), 4))
 
 
-def number(value: float, digits: int) -> str:
-    """Thousands apart, a true minus, no minus before zero; a dash where there is no number."""
+def format_number(value: float, digits: int) -> str:
+    """Thousands separators, a true minus, no minus before zero; a dash for NaN."""
     if not math.isfinite(value):
         return NOTHING
     return f"{value:z,.{digits}f}".replace("-", MINUS)
 
 
-def short(value: float) -> str:
-    """For axes: no more digits than the number needs."""
+def format_short(value: float) -> str:
+    """For axes: no trailing zeros."""
     if not math.isfinite(value):
         return NOTHING
     size = abs(value)
@@ -39,23 +39,23 @@ def short(value: float) -> str:
     return ("0" if text in ("-0", "") else text).replace("-", MINUS)
 
 
-def percent(share: float, digits: int = 0) -> str:
+def format_percent(share: float, digits: int = 0) -> str:
     return NOTHING if not math.isfinite(share) else f"{share:.{digits}%}".replace("%", PERCENT)
 
 
-def confidence(share: float) -> str:
+def format_confidence(share: float) -> str:
     """As many digits as it takes: 95 %, 99.9 %."""
     return f"{100 * share:.10g}{PERCENT}"
 
 
-def probability(value: float) -> str:
-    """Two decimals, and never 0 or 1: nothing is certain here."""
+def format_probability(value: float) -> str:
+    """Two decimals, and never 0 or 1: the probability is itself an estimate."""
     if not math.isfinite(value):
         return NOTHING
     return "< 0.01" if value < 0.005 else "> 0.99" if value >= 0.995 else f"{value:.2f}"
 
 
-def count(amount: int, noun: str) -> str:
+def format_count(amount: int, noun: str) -> str:
     return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
 
@@ -76,5 +76,5 @@ WORDS = (
 )
 
 
-def in_words(amount: int) -> str:
+def spell_out(amount: int) -> str:
     return WORDS[amount] if amount < len(WORDS) else f"{amount:,}"

@@ -40,7 +40,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture, and the same facts as a table for those who cannot or will not look at it."""
+    """A picture, and its data as a table (for screen readers, for example)."""
 
     kind: ClassVar[str] = "chart"
     title: str
@@ -48,7 +48,7 @@ class Chart:
     table: Table
     caption: str = ""
     legend: tuple[tuple[str, str], ...] = ()  # style and label
-    option: str | None = None  # what a gallery's chooser calls it
+    option: str | None = None  # its name in a gallery's chooser
     wide: bool = False  # takes the whole width of the page
 
 
@@ -154,13 +154,13 @@ class Page:
     """Everything that one file shows."""
 
     title: str
-    eyebrow: str  # what kind of page it is
+    eyebrow: str  # the line above the title
     answer: tuple[Markup | str, ...]  # the answer in a sentence or two
     sections: tuple[Section, ...]
     warnings: tuple[str, ...] = ()
     estimated: str = ""  # what the numbers are
 
 
-def filled(sections: Sequence[Section | None]) -> tuple[Section, ...]:
-    """Those sections that have something to say."""
+def drop_empty(sections: Sequence[Section | None]) -> tuple[Section, ...]:
+    """The sections that have blocks."""
     return tuple(section for section in sections if section is not None and section.blocks)

@@ -21,28 +21,28 @@ def write_html(page: Page, path: Path) -> None:
 
 
 def render(page: Page) -> str:
-    """All text is escaped by the template; only pictures, which escape their own, are taken as they are."""
-    style, script = _asset("style.css"), _asset("page.js")
+    """The template escapes all text; pictures are markup that escapes its own."""
+    style, script = _read_asset("style.css"), _read_asset("page.js")
     return (
-        _environment()
+        _make_environment()
         .get_template("page.html.j2")
         .render(
             page=page,
             style=Markup(style),
             script=Markup(script),
-            # Only this very script may run, and nothing may be fetched: names of policies cannot change that.
+            # The content security policy allows this script alone, and no requests.
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         )
     )
 
 
-def data_address(download: Download) -> str:
-    """The file itself, as an address."""
+def data_url(download: Download) -> str:
+    """The file as a data URL."""
     return f"data:{download.media};charset=utf-8,{quote(download.text)}"
 
 
 @cache
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("vlbm.report"),
         autoescape=True,
@@ -50,10 +50,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["address"] = data_address
+    environment.filters["data_url"] = data_url
     return environment
 
 
 @cache
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (files("vlbm.report") / "templates" / name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Runs on disk: all that it takes to make a page again, without the data."""
+"""Saved runs: all that the page needs, without the data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from vlbm.errors import InputError
 from vlbm.experiments.comparison import Comparison
-from vlbm.experiments.evidence.keeping import load_evidence, save_evidence
+from vlbm.experiments.evidence.store import load_evidence, save_evidence
 from vlbm.results.estimand import Estimand
 from vlbm.results.estimate import Estimates
 from vlbm.storage import write_text
@@ -42,7 +42,7 @@ def save_run(comparison: Comparison, directory: Path) -> None:
         "task": comparison.task,
         "command": comparison.command,
     }
-    # Last, so that a run without it is known to be unfinished.
+    # Written last: a run without it is unfinished.
     write_text(directory / RUN_FILE, json.dumps(information, indent=2) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Estimates as a table for people at a terminal."""
+"""Estimates as a table for the terminal and for notebooks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BAR = 26  # characters that an interval is drawn in
 HUGE = 1e9  # numbers from here on are written with an exponent
 
 
-def decimals(values: Sequence[float]) -> int:
-    """Digits after the point that numbers of this size are worth, the same for all of them."""
+def choose_decimals(values: Sequence[float]) -> int:
+    """Common number of decimals for numbers of this size."""
     largest = max((abs(value) for value in values if abs(value) < HUGE), default=0.0)
     return 0 if largest >= 10_000 else 1 if largest >= 100 else 3
 
 
-def written(value: float, digits: int) -> str:
-    """A number with these decimals; what overflowed is kept short, so that all else keeps its place."""
+def format_value(value: float, digits: int) -> str:
+    """A number with these decimals, or with an exponent if it is huge."""
     return f"{value:,.{digits}f}" if abs(value) < HUGE else f"{value:.2e}"
 
 
@@ -37,11 +37,11 @@ def estimates_table(
     from rich.table import Table
     from rich.text import Text
 
-    ranked = estimates.ranked()
+    ranked = estimates.rank()
     bounds = [bound for row in ranked for bound in (row.lower, row.upper)]
     bounds += [] if truth is None else list(truth.values())
     low, high = min(bounds), max(bounds)
-    digits = decimals(bounds)
+    digits = choose_decimals(bounds)
     columns = {
         "value": [row.value for row in ranked],
         "se": [row.standard_error for row in ranked],
@@ -51,14 +51,14 @@ def estimates_table(
     if truth is not None:
         columns["true"] = [truth[row.policy] for row in ranked]
     columns |= {"CVaR 10%": [row.cvar() for row in ranked], "length": [row.length for row in ranked]}
-    cells = {name: [written(value, digits) for value in values] for name, values in columns.items()}
+    cells = {name: [format_value(value, digits) for value in values] for name, values in columns.items()}
     cells["length"] = [f"{value:,.0f}" for value in columns["length"]]
 
     def room(chosen: Mapping[str, list[str]]) -> int:
         numbers = sum(max(len(name), *map(len, texts)) + 3 for name, texts in chosen.items())
         return width - numbers - max(len(row.policy) for row in ranked) - 12
 
-    # What a narrow terminal cannot show whole is left out, least important first.
+    # In a narrow terminal columns are left out, least important first.
     for name in ("length", "CVaR 10%"):
         if room(cells) < BAR and name in cells:
             del cells[name]
@@ -73,19 +73,18 @@ def estimates_table(
         table.add_column(heading, style="cyan", no_wrap=True)
     for index, row in enumerate(ranked):
         true = None if truth is None else truth[row.policy]
-        picture = _picture(row.lower, row.value, row.upper, true, low, high)
+        picture = _draw_interval(row.lower, row.value, row.upper, true, low, high)
         texts = [column[index] for column in cells.values()]
         table.add_row(str(index + 1), Text(row.policy), *texts, *([picture] if drawn else []))
     return table
 
 
-def estimated(estimand: Estimand) -> str:
-    """What the numbers below are."""
+def describe_estimand(estimand: Estimand) -> str:
     return f"Estimated: {estimand}"
 
 
-def caption(estimates: Estimates) -> str:
-    """How the estimates were made, in a line."""
+def describe_run(estimates: Estimates) -> str:
+    """Method, discount, seed and times, in a line."""
     made = f"{estimates.method}, discount {estimates.discount:g}, seed {estimates.seed}"
     seconds = estimates.seconds
     if not seconds:
@@ -94,9 +93,9 @@ def caption(estimates: Estimates) -> str:
 
 
 def print_estimates(estimates: Estimates, console: Console, truth: Mapping[str, float] | None = None) -> None:
-    console.print(estimated(estimates.estimand), highlight=False)
+    console.print(describe_estimand(estimates.estimand), highlight=False)
     console.print(estimates_table(estimates, truth, console.width))
-    console.print(caption(estimates), style="dim", highlight=False)
+    console.print(describe_run(estimates), style="dim", highlight=False)
     for warning in estimates.all_warnings:
         console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
 
@@ -112,21 +111,21 @@ def as_text(estimates: Estimates) -> str:
 
 def as_html(estimates: Estimates) -> str:
     """The same for notebooks."""
-    ranked = estimates.ranked()
-    digits = decimals([bound for row in ranked for bound in (row.lower, row.upper)])
+    ranked = estimates.rank()
+    digits = choose_decimals([bound for row in ranked for bound in (row.lower, row.upper)])
     heading = "".join(f"<th>{name}</th>" for name in ("", "policy", "value", "se", "lower", "upper"))
     lines = []
     for place, row in enumerate(ranked, start=1):
         numbers = (row.value, row.standard_error, row.lower, row.upper)
-        cells = (str(place), html.escape(row.policy), *(written(number, digits) for number in numbers))
+        cells = (str(place), html.escape(row.policy), *(format_value(number, digits) for number in numbers))
         lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    notes = [caption(estimates), *(f"warning: {text}" for text in estimates.all_warnings)]
+    notes = [describe_run(estimates), *(f"warning: {text}" for text in estimates.all_warnings)]
     below = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
-    above = f"<p>{html.escape(estimated(estimates.estimand))}</p>"
+    above = f"<p>{html.escape(describe_estimand(estimates.estimand))}</p>"
     return f"{above}<table><thead><tr>{heading}</tr></thead><tbody>{''.join(lines)}</tbody></table>{below}"
 
 
-def _picture(lower: float, value: float, upper: float, true: float | None, low: float, high: float):
+def _draw_interval(lower: float, value: float, upper: float, true: float | None, low: float, high: float):
     from rich.text import Text
 
     def place(number: float) -> int:

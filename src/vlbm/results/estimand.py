@@ -1,4 +1,4 @@
-"""Estimand: which return is estimated, so that methods and the truth can be held against each other."""
+"""Estimand: which return is estimated, so that methods and the truth are compared on the same quantity."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vlbm.errors import InputError
 Actions = Literal["mean", "sample"]
 # As users give it: steps, math.inf for no time limit, None for as long as the longest logged episode.
 Horizon = int | float | None
-ACTING = {"mean": "policies act by their mean", "sample": "policies sample their actions"}
-BRIEFLY = {"mean": "mean", "sample": "sampled"}
+ACTION_SENTENCES = {"mean": "policies act by their mean", "sample": "policies sample their actions"}
+ACTION_WORDS = {"mean": "mean", "sample": "sampled"}
 
 
 @dataclass(frozen=True)
 class Estimand:
-    """The discounted return of at most `horizon` steps, when policies act in one of two ways."""
+    """The discounted return of at most `horizon` steps, under mean or sampled actions."""
 
     discount: float
     horizon: int | None  # None: without a time limit
@@ -29,32 +29,34 @@ class Estimand:
             raise InputError(f"actions {self.actions}: must be one of {', '.join(get_args(Actions))}")
 
     @classmethod
-    def asked(cls, *, discount: float, horizon: Horizon, actions: Actions, longest: int) -> Estimand:
-        """What users ask for, where the longest logged episode has so many steps."""
+    def from_request(cls, *, discount: float, horizon: Horizon, actions: Actions, longest: int) -> Estimand:
+        """From the arguments of `evaluate`; `longest` is the length of the longest logged episode."""
         steps = longest if horizon is None else horizon
         return cls(discount, None if steps == math.inf else int(steps), actions)
 
     @property
-    def endless(self) -> bool:
+    def infinite_horizon(self) -> bool:
         return self.horizon is None
 
     @property
-    def question(self) -> dict[str, Any]:
-        """The arguments of `evaluate` that ask for it."""
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `evaluate` that request it."""
         horizon = math.inf if self.horizon is None else self.horizon
         return {"discount": self.discount, "horizon": horizon, "actions": self.actions}
 
     def __str__(self) -> str:
-        return f"{_reach(self.horizon)}, discount {self.discount:g}, {ACTING[self.actions]}"
+        return (
+            f"{_describe_horizon(self.horizon)}, discount {self.discount:g}, {ACTION_SENTENCES[self.actions]}"
+        )
 
-    def differences(self, asked: Estimand) -> str:
-        """In how far it is not what was asked, in a few words; nothing where it is."""
+    def describe_difference(self, requested: Estimand) -> str:
+        """How it differs from the requested estimand, in a few words; empty if it does not."""
         found = []
-        if self.actions != asked.actions:
-            found.append(BRIEFLY[self.actions])
-        if self.horizon != asked.horizon:
+        if self.actions != requested.actions:
+            found.append(ACTION_WORDS[self.actions])
+        if self.horizon != requested.horizon:
             found.append("endless" if self.horizon is None else f"{self.horizon:,} steps")
-        if self.discount != asked.discount:
+        if self.discount != requested.discount:
             found.append(f"discount {self.discount:g}")
         return ", ".join(found)
 
@@ -67,7 +69,7 @@ class Estimand:
         return cls(values["discount"], values["horizon"], values["actions"])
 
 
-def _reach(horizon: int | None) -> str:
+def _describe_horizon(horizon: int | None) -> str:
     if horizon is None:
         return "return without a time limit"
     return "return of the first step" if horizon == 1 else f"return of the first {horizon:,} steps"

@@ -34,7 +34,7 @@ class Estimate:
     returns: Float[np.ndarray, " episodes"]  # the discounted returns themselves
     length: float  # mean length of the episodes
     warnings: tuple[str, ...] = ()
-    details: Mapping[str, float] = field(default_factory=dict)  # what the method knows beyond this
+    details: Mapping[str, float] = field(default_factory=dict)  # method-specific diagnostics
 
     def __repr__(self) -> str:
         return (
@@ -50,12 +50,12 @@ class Estimate:
         return {f"{probability:g}": self.quantile(probability) for probability in QUANTILES}
 
     def cvar(self, share: float = 0.1) -> float:
-        """The mean of the worst `share` of returns: what a bad day looks like."""
+        """Conditional value at risk: the mean of the worst `share` of returns."""
         ordered = np.sort(self.returns)
         exact = share * len(ordered)
         whole = int(exact)
         partial = exact - whole
-        # A fraction of the next return fills the share up, so that CVaR is continuous in it.
+        # The next return counts fractionally, so that CVaR is continuous in `share`.
         total = ordered[:whole].sum() + (partial * ordered[whole] if whole < len(ordered) else 0.0)
         return float(total / exact)
 
@@ -69,29 +69,29 @@ def from_returns(
     confidence: float = CONFIDENCE,
     warnings: tuple[str, ...] = (),
 ) -> Estimate:
-    """An estimate from the returns that one or several models imagined, who saw `logged` episodes.
+    """An estimate from the returns that one or several models imagined.
 
-    The interval knows the luck of the imagined episodes; the luck of the log, where its size is known, for
-    nobody can be surer than if so many episodes had been the policy's own; and, with several models, how far
-    they disagree: the truth may be as far from them as one more model would be. Models share the data, so
-    that their errors are not averaged away. With one model this part is unknown and not included.
+    The variance has three parts. Sampling error of the imagined episodes. Sampling error of the log, where
+    `logged` gives its number of episodes: at least that of the mean of as many on-policy returns. And, with
+    several models, the spread between them, as for the prediction of one more model: models share the data,
+    so their errors do not average out. With a single model this part is unknown and left out.
     """
     from scipy.stats import norm
     from scipy.stats import t as student
 
     values = np.array([part.mean() for part in returns])
-    luck = np.array([part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in returns])
+    noise = np.array([part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in returns])
     models = len(values)
-    imagined = luck.mean() / models
-    unseen = 0.0 if logged is None else float(np.mean([part.var() for part in returns])) / logged
-    # What luck does not explain of the spread between models is theirs.
-    apart = max(values.var(ddof=1) - luck.mean(), 0.0) * (1 + 1 / models) if models > 1 else 0.0
-    standard_error = float(np.sqrt(imagined + unseen + apart))
+    imagined = noise.mean() / models
+    log_error = 0.0 if logged is None else float(np.mean([part.var() for part in returns])) / logged
+    # The variance between models, less what sampling error explains of it.
+    between = max(values.var(ddof=1) - noise.mean(), 0.0) * (1 + 1 / models) if models > 1 else 0.0
+    standard_error = float(np.sqrt(imagined + log_error + between))
     tail = 0.5 + confidence / 2
     freedom = max(sum(len(part) for part in returns) - models, 1)
-    # Few models tell little of how far they are apart: Student's interval of two or three is wide.
+    # The variance between a few models is itself uncertain, hence Student's t.
     quantiles = student.ppf(tail, freedom), norm.ppf(tail), student.ppf(tail, max(models - 1, 1))
-    reach = float(np.sqrt(np.dot(np.square(quantiles), (imagined, unseen, apart))))
+    reach = float(np.sqrt(np.dot(np.square(quantiles), (imagined, log_error, between))))
     value = float(values.mean())
     return Estimate(
         policy=policy,
@@ -107,7 +107,7 @@ def from_returns(
 
 @dataclass(frozen=True, eq=False)
 class Estimates(Sequence[Estimate]):
-    """Estimates of several policies by one method, with what it takes to make them again."""
+    """Estimates of several policies by one method, with what it takes to reproduce them."""
 
     rows: tuple[Estimate, ...]
     method: str
@@ -117,7 +117,7 @@ class Estimates(Sequence[Estimate]):
     data: Mapping[str, Any]  # path, episodes, steps
     seconds: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    interrupted: bool = False  # True if Ctrl-C cut the training short
+    interrupted: bool = False  # True if Ctrl-C ended the training early
     confidence: float = CONFIDENCE  # of the intervals
 
     @overload
@@ -125,7 +125,7 @@ class Estimates(Sequence[Estimate]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Estimate, ...]: ...
     def __getitem__(self, index):
-        """By place, or by the name of the policy."""
+        """By index, or by the name of the policy."""
         if not isinstance(index, str):
             return self.rows[index]
         names = [row.policy for row in self.rows]
@@ -147,13 +147,13 @@ class Estimates(Sequence[Estimate]):
     def values(self) -> Float[np.ndarray, " policies"]:
         return np.array([row.value for row in self.rows])
 
-    def ranked(self) -> list[Estimate]:
-        """Best first."""
+    def rank(self) -> list[Estimate]:
+        """Sorted, best first."""
         return sorted(self.rows, key=lambda row: -row.value)
 
     @property
     def all_warnings(self) -> list[str]:
-        """What speaks against the estimates as a whole, then against single ones; nothing is said twice."""
+        """Warnings about the estimates as a whole, then about single ones, without duplicates."""
         return all_warnings(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class Estimates(Sequence[Estimate]):
                     "cvar": {"0.1": row.cvar(0.1)},
                     "length": row.length,
                     "warnings": list(row.warnings),
-                    # Methods differ in what they know, so only those that know something say it.
+                    # Left out where a method reports none.
                     **({"details": dict(row.details)} if row.details else {}),
                 }
                 for row in self.rows
@@ -196,7 +196,7 @@ class Estimates(Sequence[Estimate]):
                 **{name: getattr(row, name) for name in columns},
                 "warnings": "; ".join(row.warnings),
             }
-            for row in self.ranked()
+            for row in self.rank()
         ]
         return pandas.DataFrame(rows).set_index("policy")
 
@@ -204,7 +204,7 @@ class Estimates(Sequence[Estimate]):
         write_text(Path(path), json.dumps(self.to_json(), indent=2) + "\n")
 
     def save(self, path: Path, *, identity: Mapping[str, Any]) -> None:
-        """Everything, the returns included; `identity` says what the estimates belong to."""
+        """Everything, the returns included; `identity` is what a resumed run must match."""
         information = {**self.to_json(), "identity": dict(identity), "interrupted": self.interrupted}
         information["returns"] = [len(row.returns) for row in self.rows]
         save_tree(path, [np.asarray(row.returns, np.float64) for row in self.rows], information=information)
@@ -228,17 +228,17 @@ class Estimates(Sequence[Estimate]):
         kept = ("method", "seed", "settings", "data", "seconds", "interrupted")
         return cls(
             rows,
-            estimand=_estimand_of(information),
+            estimand=_read_estimand(information),
             warnings=tuple(information["warnings"]),
             confidence=information.get("confidence", CONFIDENCE),
             **{name: information[name] for name in kept},
         )
 
     def report(self, path: str | Path, truth: Mapping[str, float] | None = None, **evidence: Any) -> None:
-        """Write one self-contained HTML page; `evidence` is what `Comparison` keeps beside estimates."""
-        from vlbm.experiments.comparison import alone
+        """Write one self-contained HTML page; `evidence` are further fields of `Comparison`."""
+        from vlbm.experiments.comparison import single_comparison
 
-        alone(self, truth=truth, **evidence).report(path)
+        single_comparison(self, truth=truth, **evidence).report(path)
 
     def __str__(self) -> str:
         from vlbm.report.tables import as_text
@@ -250,36 +250,36 @@ class Estimates(Sequence[Estimate]):
         return f"Estimates({self.method}, {len(self)} policies, discount {self.discount:g}, best {best!r})"
 
     def _repr_html_(self) -> str:
-        """How notebooks show it."""
+        """The table for notebooks."""
         from vlbm.report.tables import as_html
 
         return as_html(self)
 
 
-def _estimand_of(information: Mapping[str, Any]) -> Estimand:
-    """What saved estimates are of; older files say it among the settings."""
+def _read_estimand(information: Mapping[str, Any]) -> Estimand:
+    """The estimand of saved estimates; older files have it among the settings."""
     if "estimand" in information:
         return Estimand.from_json(information["estimand"])
     settings = information["settings"]
     return Estimand(information["discount"], settings["horizon"], settings["actions"])
 
 
-def pooled(found: Sequence[Estimates]) -> Estimates:
-    """Several seeds' estimates as one: mean values, with intervals that also cover how far seeds differ."""
+def pool_seeds(found: Sequence[Estimates]) -> Estimates:
+    """Pool the estimates of several seeds: mean values, with intervals that include the spread of seeds."""
     if len(found) == 1:
         return found[0]
-    rows = tuple(_pooled(rows, found[0].confidence) for rows in zip(*found, strict=True))
+    rows = tuple(_pool_rows(rows, found[0].confidence) for rows in zip(*found, strict=True))
     warnings = tuple(dict.fromkeys(warning for estimates in found for warning in estimates.warnings))
     return replace(found[0], rows=rows, warnings=warnings)
 
 
-def _pooled(rows: Sequence[Estimate], confidence: float) -> Estimate:
+def _pool_rows(rows: Sequence[Estimate], confidence: float) -> Estimate:
     from scipy.stats import norm
 
     values = np.array([row.value for row in rows])
     value, between = float(values.mean()), float(values.var(ddof=1))
     reach = float(norm.ppf((1 + confidence) / 2)) ** 2 * between
-    # Seeds share the data, so their own errors are not averaged away.
+    # Seeds share the data, so their errors do not average out.
     below, above = (
         float(np.sqrt(np.mean(np.square(distances)) + reach))
         for distances in ([row.value - row.lower for row in rows], [row.upper - row.value for row in rows])
@@ -299,7 +299,7 @@ def _pooled(rows: Sequence[Estimate], confidence: float) -> Estimate:
 
 
 def all_warnings(*runs: Estimates) -> list[str]:
-    """The warnings of one or several runs, each said once, also where they differ in their numbers alone."""
+    """The warnings of one or several runs; those that differ only in numbers are merged."""
     about: dict[str, list[tuple[str, str]]] = {}
     for row in (row for estimates in runs for row in estimates.rows):
         for text in row.warnings:
@@ -308,15 +308,15 @@ def all_warnings(*runs: Estimates) -> list[str]:
     return [
         *general,
         *(
-            f"{_listed(list(dict.fromkeys(policy for policy, _ in found)))}: "
-            f"{_with_ranges([text for _, text in found])}"
+            f"{_join_names(list(dict.fromkeys(policy for policy, _ in found)))}: "
+            f"{_merge_numbers([text for _, text in found])}"
             for found in about.values()
         ),
     ]
 
 
-def _with_ranges(texts: Sequence[str]) -> str:
-    """One text for many of the same words, with the range of the numbers where they differ."""
+def _merge_numbers(texts: Sequence[str]) -> str:
+    """One text for many that differ only in numbers, with the range of each number."""
     columns = zip(*(NUMBER.findall(text) for text in texts), strict=True)
     ranges = []
     for numbers in columns:
@@ -327,6 +327,6 @@ def _with_ranges(texts: Sequence[str]) -> str:
     return NUMBER.sub(lambda _: next(following), texts[0])
 
 
-def _listed(names: Sequence[str], most: int = 3) -> str:
+def _join_names(names: Sequence[str], most: int = 3) -> str:
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -17,14 +17,14 @@ Metric = Callable[[Any, Any], float]
 def rank_correlation(
     estimated: Float[np.ndarray, " policies"], true: Float[np.ndarray, " policies"]
 ) -> float:
-    """Spearman's: 1 when policies are ranked as they deserve, -1 when backwards; ties share their rank.
+    """Spearman's: 1 for the true ranking, -1 for its reverse; ties share their rank.
 
-    Equal estimates for all policies rank nothing and score 0, as a draw would on average; where all
-    true returns are equal there is nothing to rank, and the answer is NaN.
+    If all estimates are equal it is 0, the expectation of a random ranking; if all true returns are equal
+    it is undefined, hence NaN.
     """
     from scipy.stats import rankdata
 
-    estimated, true = _checked(estimated, true)
+    estimated, true = _check_vectors(estimated, true)
     if np.ptp(true) == 0:
         return float("nan")
     if np.ptp(estimated) == 0:
@@ -42,7 +42,7 @@ def regret(
     Keeps its meaning when returns are negative; nothing is lost where all true returns are equal.
     Of equal estimates the policy that comes first is preferred.
     """
-    estimated, true = _checked(estimated, true)
+    estimated, true = _check_vectors(estimated, true)
     loss, extent = _loss(estimated, true, k), np.ptp(true)
     return float(loss / extent) if extent > 0 else 0.0
 
@@ -54,13 +54,13 @@ def dope_regret(
 
     NaN where even the best return is not positive: a share of that would mean nothing; see `regret`.
     """
-    estimated, true = _checked(estimated, true)
+    estimated, true = _check_vectors(estimated, true)
     return float(_loss(estimated, true, k) / true.max()) if true.max() > 0 else float("nan")
 
 
 def absolute_error(estimated: Float[np.ndarray, " policies"], true: Float[np.ndarray, " policies"]) -> float:
     """Mean absolute difference, in units of the return."""
-    estimated, true = _checked(estimated, true, fewest=1)
+    estimated, true = _check_vectors(estimated, true, fewest=1)
     return float(np.abs(estimated - true).mean())
 
 
@@ -68,14 +68,14 @@ def normalised_absolute_error(
     estimated: Float[np.ndarray, " policies"], true: Float[np.ndarray, " policies"]
 ) -> float:
     """Mean absolute difference as a share of the true range; NaN where all true returns are equal."""
-    estimated, true = _checked(estimated, true)
+    estimated, true = _check_vectors(estimated, true)
     extent = np.ptp(true)
     return float(np.abs(estimated - true).mean() / extent) if extent > 0 else float("nan")
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """A metric over policies drawn again and again with replacement."""
+    """A metric over policies resampled with replacement."""
 
     mean: float
     standard_deviation: float
@@ -93,14 +93,14 @@ def bootstrap(
     level: float = 0.95,
     seed: int = 0,
 ) -> Bootstrap:
-    """How far a metric depends on which policies were asked about: DOPE's bootstrap over policies.
+    """The variability of a metric over policies: DOPE's bootstrap over policies.
 
     `lower` and `upper` hold `level` of the resampled values between them. Resamples without a value
     (see `resampled`) are left out, and counted.
     """
     if not 0 < level < 1:
         raise InputError(f"level={level}: must lie between 0 and 1, such as 0.95")
-    values = resampled(metric, estimated, true, resamples=resamples, seed=seed)
+    values = resample_metric(metric, estimated, true, resamples=resamples, seed=seed)
     values = values[~np.isnan(values)]
     if len(values) == 0:
         raise InputError("bootstrap: no resample has a value of this metric; give more policies")
@@ -108,7 +108,7 @@ def bootstrap(
     return Bootstrap(float(values.mean()), float(values.std()), float(lower), float(upper), len(values))
 
 
-def resampled(
+def resample_metric(
     metric: Metric,
     estimated: Float[np.ndarray, " policies"],
     true: Float[np.ndarray, " policies"],
@@ -117,7 +117,7 @@ def resampled(
     seed: int = 0,
 ) -> Float[np.ndarray, " resamples"]:
     """The metric of every resample; NaN where one policy was drawn over and over, or has no value."""
-    estimated, true = _checked(estimated, true)
+    estimated, true = _check_vectors(estimated, true)
     if resamples < 1:
         raise InputError(f"resamples={resamples}: give at least 1")
     drawn = np.random.default_rng(seed).integers(len(true), size=(resamples, len(true)))
@@ -136,7 +136,7 @@ class Aggregate:
 
 
 def aggregate(values: Iterable[float]) -> Aggregate:
-    """The mean over tasks, and the mean of the middle half, which a few odd tasks cannot move.
+    """The mean over tasks, and the interquartile mean, which is robust to outliers.
 
     A quarter of the tasks, rounded down, is left out at each end.
     """
@@ -159,7 +159,7 @@ def _loss(estimated: np.ndarray, true: np.ndarray, k: int) -> float:
     return float(true.max() - true[chosen].max())
 
 
-def _checked(estimated: Any, true: Any, *, fewest: int = 2) -> tuple[np.ndarray, np.ndarray]:
+def _check_vectors(estimated: Any, true: Any, *, fewest: int = 2) -> tuple[np.ndarray, np.ndarray]:
     """Both as vectors of double precision, one finite number for each of enough policies."""
     vectors = {"estimated": np.asarray(estimated, np.float64), "true": np.asarray(true, np.float64)}
     for name, values in vectors.items():

@@ -20,17 +20,17 @@ def task_names() -> tuple[str, ...]:
     """Every task there is."""
     from vlbm.suites import dope, gym
 
-    return (EMBEDDED, *gym.names(), *dope.names())
+    return (EMBEDDED, *gym.list_names(), *dope.list_names())
 
 
 def find_entry(name: str) -> Entry:
-    """What is known of a task before anything is loaded."""
+    """Metadata of a task, without loading it."""
     from vlbm.suites import dope, gym, pendulum
 
     check_name(name)
     if name == EMBEDDED:
-        return pendulum.entry()
-    return dope.entry(name) if name.startswith(DOPE) else gym.entry(name)
+        return pendulum.make_entry()
+    return dope.make_entry(name) if name.startswith(DOPE) else gym.make_entry(name)
 
 
 def load_task(
@@ -55,18 +55,18 @@ def load_task(
     if not name.startswith(DOPE) and (data is not None or policies is not None or download or like_d4rl):
         raise InputError(f"{name}: only dope/ tasks have files to be named, fetched or imitated")
     if like_d4rl:
-        return dope.load_look_alike(
+        return dope.load_regenerated_task(
             name, steps=steps or gym.STEPS, seed=seed, policies=policies, download=download, progress=progress
         )
     if name.startswith(DOPE):
         return dope.load_task(name, data=data, policies=policies, download=download, progress=progress)
     if name == EMBEDDED:
-        return pendulum.pendulum()
+        return pendulum.load_pendulum()
     return gym.load_task(name, steps=steps or gym.STEPS, seed=seed, progress=progress)
 
 
 def true_returns(name: str) -> dict[str, dict[str, float]]:
-    """What the policies of a task are truly worth: one column for each kind of return that is known."""
+    """True values of the policies of a task: one column for each kind of return."""
     from vlbm.suites import dope, gym
 
     check_name(name)
@@ -74,7 +74,7 @@ def true_returns(name: str) -> dict[str, dict[str, float]]:
         return dope.true_returns(name)
     environment = name.partition("-")[0]
     return {
-        f"{kind}, {actions} actions": gym.truth(environment, actions=actions, kind=kind)
+        f"{kind}, {actions} actions": gym.read_truth(environment, actions=actions, kind=kind)
         for kind in ("discounted", "undiscounted")
         for actions in ("mean", "sampled")
     }

@@ -1,4 +1,4 @@
-"""Task: logged episodes, target policies and what these are truly worth."""
+"""Task: logged episodes, target policies and their true values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vlbm.policies.base import Policy
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a task before anything is loaded."""
+    """Metadata of a task, known without loading it."""
 
     name: str  # as the user writes it: 'hopper-medium', 'dope/hopper-medium'
     suite: str

@@ -1,4 +1,4 @@
-"""Data sets that can be made again are kept in the user's cache, with a checksum beside each."""
+"""The user's cache of simulated data sets, with a checksum beside each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers import load
 from vlbm.data.readers.npz import save_npz
-from vlbm.paths import cache_directory
-from vlbm.storage import write_atomically, write_text
+from vlbm.storage import cache_directory, write_atomically, write_text
 
 
 def data_path(name: str, *, steps: int, seed: int) -> Path:
@@ -25,29 +24,29 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def is_kept(path: Path, recipe: Mapping[str, Any]) -> bool:
-    """Whether the file is there, whole, and made by this very recipe."""
+def is_cached(path: Path, recipe: Mapping[str, Any]) -> bool:
+    """Whether the file exists, is undamaged and was made by this recipe."""
     try:
-        label = json.loads(_label(path).read_text(encoding="utf-8"))
+        label = json.loads(_label_path(path).read_text(encoding="utf-8"))
         return label == {"recipe": dict(recipe), "sha256": checksum(path)}
     except (OSError, ValueError):
         return False
 
 
-def kept_or_made(path: Path, recipe: Mapping[str, Any], make: Callable[[], Episodes]) -> Episodes:
-    """The kept data set; one that is missing, damaged or of another recipe is made anew."""
-    if not is_kept(path, recipe):
-        keep(path, recipe, make())
+def load_or_make(path: Path, recipe: Mapping[str, Any], make: Callable[[], Episodes]) -> Episodes:
+    """The cached data set; made if it is missing, damaged or of another recipe."""
+    if not is_cached(path, recipe):
+        store(path, recipe, make())
     return load(path)
 
 
-def keep(path: Path, recipe: Mapping[str, Any], episodes: Episodes) -> None:
-    """Write the data, then the label: without a label that fits, data count as unfinished."""
-    _label(path).unlink(missing_ok=True)
+def store(path: Path, recipe: Mapping[str, Any], episodes: Episodes) -> None:
+    """Write the data, then the label: data without a matching label count as unfinished."""
+    _label_path(path).unlink(missing_ok=True)
     write_atomically(path, lambda temporary: save_npz(episodes, temporary))
     label = {"recipe": dict(recipe), "sha256": checksum(path)}
-    write_text(_label(path), json.dumps(label, indent=2) + "\n")
+    write_text(_label_path(path), json.dumps(label, indent=2) + "\n")
 
 
-def _label(path: Path) -> Path:
+def _label_path(path: Path) -> Path:
     return path.with_suffix(".json")

@@ -17,7 +17,7 @@ from vlbm.policies import load_policies, load_policy
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
 from vlbm.suites.base import Entry, Task
-from vlbm.suites.cache import checksum, data_path, is_kept, kept_or_made
+from vlbm.suites.cache import checksum, data_path, is_cached, load_or_make
 from vlbm.suites.simulate import simulate
 
 ENVIRONMENTS = ("halfcheetah", "hopper", "walker2d", "ant", "pendulum")
@@ -38,15 +38,15 @@ class Part(NamedTuple):
     share: float
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     return tuple(f"{environment}-{dataset}" for environment in ENVIRONMENTS for dataset in DATASETS)
 
 
-def entry(name: str, *, steps: int = STEPS, seed: int = 0) -> Entry:
-    """What is known of a task without simulating."""
-    environment, dataset = _split(name)
+def make_entry(name: str, *, steps: int = STEPS, seed: int = 0) -> Entry:
+    """Metadata of a task, without simulating."""
+    environment, dataset = _split_name(name)
     facts = read_facts(environment)
-    recipe = _recipe(name, steps, seed)
+    recipe = _make_recipe(name, steps, seed)
     return Entry(
         name=name,
         suite="gym",
@@ -57,7 +57,7 @@ def entry(name: str, *, steps: int = STEPS, seed: int = 0) -> Entry:
         action_size=facts["action_size"],
         policies=len(facts["policies"]),
         about=f"logged by {DATASETS[dataset]}",
-        available=is_kept(data_path(name, steps=steps, seed=seed), recipe),
+        available=is_cached(data_path(name, steps=steps, seed=seed), recipe),
     )
 
 
@@ -65,22 +65,22 @@ def load_data(name: str, *, steps: int = STEPS, seed: int = 0, progress: Progres
     """Logged episodes, simulated on first use (a minute or two) and kept in the user's cache."""
     if steps < 1:
         raise InputError(f"steps {steps}: must be at least 1")
-    return kept_or_made(
+    return load_or_make(
         data_path(name, steps=steps, seed=seed),
-        _recipe(name, steps, seed),
+        _make_recipe(name, steps, seed),
         lambda: make_data(name, steps=steps, seed=seed, progress=progress),
     )
 
 
 def load_task(name: str, *, steps: int = STEPS, seed: int = 0, progress: Progress = silent) -> Task:
-    """The data with the 11 target policies and what they are truly worth."""
-    environment, _ = _split(name)
+    """The data with the 11 target policies and their true values."""
+    environment, _ = _split_name(name)
     facts = read_facts(environment)
     return Task(
         name=name,
         episodes=load_data(name, steps=steps, seed=seed, progress=progress),
-        policies=target_policies(environment),
-        truth=truth(environment),
+        policies=load_target_policies(environment),
+        truth=read_truth(environment),
         discount=facts["discount"],
         horizon=facts["horizon"],
     )
@@ -88,15 +88,15 @@ def load_task(name: str, *, steps: int = STEPS, seed: int = 0, progress: Progres
 
 def make_data(name: str, *, steps: int, seed: int, progress: Progress = silent) -> Episodes:
     """Simulate the logging policies of a data set; the same seed gives the same numbers."""
-    environment, dataset = _split(name)
+    environment, dataset = _split_name(name)
     facts = read_facts(environment)
     parts = []
     for number, part in enumerate(recipe_parts(facts, dataset)):
         parts.append(
             simulate(
                 facts["environment"],
-                logging_policy(environment, part.policy),
-                seed=_part_seed(name, seed, number),
+                load_logging_policy(environment, part.policy),
+                seed=_derive_seed(name, seed, number),
                 horizon=facts["horizon"],
                 steps=max(round(part.share * steps), 1),
                 options=facts["options"],
@@ -107,7 +107,7 @@ def make_data(name: str, *, steps: int, seed: int, progress: Progress = silent) 
 
 
 def recipe_parts(facts: Mapping[str, Any], dataset: str) -> list[Part]:
-    """Who logged a data set."""
+    """The logging policies of a data set."""
     logging = facts["logging"]
     if dataset == "medium-replay":
         return [Part(policy, 1 / len(logging["replay"])) for policy in logging["replay"]]
@@ -119,31 +119,31 @@ def recipe_parts(facts: Mapping[str, Any], dataset: str) -> list[Part]:
 @cache
 def read_facts(environment: str) -> dict[str, Any]:
     """Environment, horizon, true returns and logging policies, as scripts/make_gym.py wrote them."""
-    text = (_place() / environment / "truth.json").read_text(encoding="utf-8")
+    text = (_data_directory() / environment / "truth.json").read_text(encoding="utf-8")
     return json.loads(text)
 
 
-def target_policies(environment: str) -> dict[str, Policy]:
-    with as_file(_place() / environment) as directory:
+def load_target_policies(environment: str) -> dict[str, Policy]:
+    with as_file(_data_directory() / environment) as directory:
         return load_policies(directory / "policy_*.safetensors")
 
 
-def truth(environment: str, *, actions: str = "mean", kind: str = "discounted") -> dict[str, float]:
+def read_truth(environment: str, *, actions: str = "mean", kind: str = "discounted") -> dict[str, float]:
     """True return of every target policy: actions 'mean' or 'sampled', 'discounted' or 'undiscounted'."""
     policies = read_facts(environment)["policies"]
     return {name: facts[f"{actions}_actions"][kind]["value"] for name, facts in policies.items()}
 
 
-def logging_policy(environment: str, name: str) -> Policy:
-    with as_file(_place() / environment / f"{name}.safetensors") as path:
+def load_logging_policy(environment: str, name: str) -> Policy:
+    with as_file(_data_directory() / environment / f"{name}.safetensors") as path:
         return load_policy(path)
 
 
-def _place() -> Any:
+def _data_directory() -> Any:
     return files("vlbm.suites") / "data"
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split_name(name: str) -> tuple[str, str]:
     environment, _, dataset = name.partition("-")
     if environment not in ENVIRONMENTS or dataset not in DATASETS:
         raise InputError(
@@ -153,18 +153,18 @@ def _split(name: str) -> tuple[str, str]:
     return environment, dataset
 
 
-def _part_seed(name: str, seed: int, number: int) -> int:
+def _derive_seed(name: str, seed: int, number: int) -> int:
     """Another seed for every data set and policy, so that no two share their initial states."""
     letters = int.from_bytes(name.encode(), "big") % 2**32
     return int(np.random.SeedSequence([seed, number, letters]).generate_state(1)[0])
 
 
-def _recipe(name: str, steps: int, seed: int) -> dict[str, Any]:
-    """All that the numbers depend on: other policies or another simulator make other data."""
-    environment, dataset = _split(name)
+def _make_recipe(name: str, steps: int, seed: int) -> dict[str, Any]:
+    """All that the data depend on: policies, simulator, size and seed."""
+    environment, dataset = _split_name(name)
     facts = read_facts(environment)
     sums = {}
-    with as_file(_place() / environment) as directory:
+    with as_file(_data_directory() / environment) as directory:
         for part in recipe_parts(facts, dataset):
             sums[part.policy] = checksum(directory / f"{part.policy}.safetensors")[:16]
     return {
@@ -172,12 +172,12 @@ def _recipe(name: str, steps: int, seed: int) -> dict[str, Any]:
         "steps": steps,
         "seed": seed,
         "policies": sums,
-        "gymnasium": _version("gymnasium"),
-        "mujoco": _version("mujoco"),
+        "gymnasium": _package_version("gymnasium"),
+        "mujoco": _package_version("mujoco"),
     }
 
 
-def _version(package: str) -> str:
+def _package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:

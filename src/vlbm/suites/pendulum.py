@@ -6,10 +6,10 @@ from importlib.resources import as_file, files
 
 from vlbm.data.readers import load
 from vlbm.suites.base import Entry, Task
-from vlbm.suites.gym import read_facts, target_policies, truth
+from vlbm.suites.gym import load_target_policies, read_facts, read_truth
 
 
-def pendulum() -> Task:
+def load_pendulum() -> Task:
     """Swing a pendulum up and hold it; returns are negative, nothing ever terminates."""
     facts = read_facts("pendulum")
     with as_file(files("vlbm.suites") / "data" / "pendulum" / "episodes.npz") as path:
@@ -17,14 +17,14 @@ def pendulum() -> Task:
     return Task(
         "pendulum",
         episodes,
-        target_policies("pendulum"),
-        truth("pendulum"),
+        load_target_policies("pendulum"),
+        read_truth("pendulum"),
         facts["discount"],
         facts["horizon"],
     )
 
 
-def entry() -> Entry:
+def make_entry() -> Entry:
     facts = read_facts("pendulum")
     return Entry(
         name="pendulum",

@@ -18,7 +18,7 @@ from vlbm.errors import require
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
 from vlbm.progress import Progress, silent
 
-LANES = 20  # environments that are stepped side by side, so that the policy is called once for all
+LANES = 20  # environments stepped together, so that the policy is called on a batch
 Act = Callable[[np.ndarray, Any], np.ndarray]
 
 
@@ -47,32 +47,32 @@ def simulate(
 ) -> Episodes:
     """Whole episodes: as many as asked for, or until they have `steps` steps together.
 
-    Episode i starts and goes on from random numbers of its own, made from the seed and i. What is
-    logged is the first so many episodes in that order, so short ones are not preferred.
+    Episode i has its own random stream, from the seed and i. Episodes are kept in that order, so that short
+    ones are not preferred.
     """
     if (episodes is None) == (steps is None):
         raise ValueError("give either the number of episodes or the number of steps")
     gymnasium = require("gymnasium", extra="gym", purpose="simulating")
-    act = _acting(policy, actions)
-    begun: list[Episode] = []
+    act = _make_act(policy, actions)
+    started: list[Episode] = []
     lanes: list[Any] = []
     running: list[Episode | None] = [None] * LANES
-    base, taken, ended = jax.random.key(seed), 0, 0
+    base, taken, finished = jax.random.key(seed), 0, 0
     with progress.task(total=steps or episodes or 0, title=f"simulating {environment}") as report:
         while True:
             for lane in range(LANES):
                 # An episode that still runs counts with the steps it has.
-                wanted = taken < steps if episodes is None else len(begun) < episodes  # type: ignore[operator]
+                wanted = taken < steps if episodes is None else len(started) < episodes  # type: ignore[operator]
                 if running[lane] is None and wanted:
                     if lane == len(lanes):
-                        lanes.append(_make(gymnasium, environment, horizon, options))
-                    first, _ = lanes[lane].reset(seed=_episode_seed(seed, len(begun)))
-                    episode = Episode(len(begun), [np.asarray(first, np.float32)])
+                        lanes.append(_make_environment(gymnasium, environment, horizon, options))
+                    first, _ = lanes[lane].reset(seed=_episode_seed(seed, len(started)))
+                    episode = Episode(len(started), [np.asarray(first, np.float32)])
                     running[lane] = episode
-                    begun.append(episode)
+                    started.append(episode)
             if not any(running):
                 break
-            observation, keys = _gathered(running, base)
+            observation, keys = _stack_observations(running, base)
             chosen = act(observation, keys)
             for lane, current in enumerate(running):
                 if current is None:
@@ -85,16 +85,18 @@ def simulate(
                 taken += 1
                 if terminated or truncated:
                     running[lane] = None
-                    ended += 1
-            report(ended if steps is None else min(taken, steps), None)
+                    finished += 1
+            report(finished if steps is None else min(taken, steps), None)
     n_actions = getattr(lanes[0].action_space, "n", None)
     for lane in lanes:
         lane.close()
-    return _with_log_prob(_logged(begun, steps, n_actions), policy if actions == "sample" else None)
+    return _add_log_prob(_to_episodes(started, steps, n_actions), policy if actions == "sample" else None)
 
 
-def _make(gymnasium: Any, environment: str, horizon: int, options: Mapping[str, Any] | None) -> Any:
-    with _without_notices(), warnings.catch_warnings():
+def _make_environment(
+    gymnasium: Any, environment: str, horizon: int, options: Mapping[str, Any] | None
+) -> Any:
+    with _silence_mujoco(), warnings.catch_warnings():
         # Gymnasium advises newer versions of environments; published returns belong to the older ones.
         warnings.filterwarnings("ignore", message=".*out of date")
         return gymnasium.make(
@@ -103,8 +105,8 @@ def _make(gymnasium: Any, environment: str, horizon: int, options: Mapping[str, 
 
 
 @contextmanager
-def _without_notices() -> Iterator[None]:
-    """MuJoCo's notices about its own old model files, once per environment, help nobody here."""
+def _silence_mujoco() -> Iterator[None]:
+    """Suppress MuJoCo's warnings about old model files."""
     try:
         import mujoco
     except ImportError:
@@ -122,8 +124,8 @@ def _episode_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
-def _gathered(running: list[Episode | None], base: Any) -> tuple[np.ndarray, Any]:
-    """Observations of all lanes, zeros where one rests, and for each the episode and step it is at."""
+def _stack_observations(running: list[Episode | None], base: Any) -> tuple[np.ndarray, Any]:
+    """Observations of all lanes, zeros for idle ones, and the episode and step of each."""
     shape = next(episode.observations[0].shape for episode in running if episode is not None)
     observation = np.zeros((len(running), *shape), np.float32)
     moment = np.zeros((len(running), 2), np.uint32)
@@ -134,10 +136,10 @@ def _gathered(running: list[Episode | None], base: Any) -> tuple[np.ndarray, Any
     return observation, (base, moment)
 
 
-def _acting(policy: Policy, actions: str) -> Act:
+def _make_act(policy: Policy, actions: str) -> Act:
     if isinstance(policy, TracedPolicy):
         return lambda observation, keys: np.asarray(
-            _choose(policy, observation, *keys, sampled=actions == "sample")
+            _act_batch(policy, observation, *keys, sampled=actions == "sample")
         )
     if actions == "mean":
         return lambda observation, keys: np.asarray(policy.mean(observation))
@@ -148,7 +150,7 @@ def _acting(policy: Policy, actions: str) -> Act:
 
 # Compiled once for all policies of one shape.
 @eqx.filter_jit
-def _choose(policy: TracedPolicy, observation: Any, base: Any, moment: Any, *, sampled: bool) -> jax.Array:
+def _act_batch(policy: TracedPolicy, observation: Any, base: Any, moment: Any, *, sampled: bool) -> jax.Array:
     if not sampled:
         return policy.mean(observation)
 
@@ -159,11 +161,11 @@ def _choose(policy: TracedPolicy, observation: Any, base: Any, moment: Any, *, s
     return jax.vmap(one)(observation, moment)
 
 
-def _logged(begun: list[Episode], steps: int | None, n_actions: int | None) -> Episodes:
+def _to_episodes(started: list[Episode], steps: int | None, n_actions: int | None) -> Episodes:
     """The first episodes that together have `steps` steps, or all of them."""
-    length = np.array([len(episode.rewards) for episode in begun])
-    count = len(begun) if steps is None else int(np.searchsorted(np.cumsum(length), steps)) + 1
-    kept = begun[:count]
+    length = np.array([len(episode.rewards) for episode in started])
+    count = len(started) if steps is None else int(np.searchsorted(np.cumsum(length), steps)) + 1
+    kept = started[:count]
     return Episodes(
         observation=np.concatenate([episode.observations for episode in kept]),
         action=np.concatenate([episode.actions for episode in kept]),
@@ -174,10 +176,10 @@ def _logged(begun: list[Episode], steps: int | None, n_actions: int | None) -> E
     )
 
 
-def _with_log_prob(episodes: Episodes, policy: Policy | None) -> Episodes:
+def _add_log_prob(episodes: Episodes, policy: Policy | None) -> Episodes:
     if policy is None or not has_log_prob(policy):
         return episodes
-    answered = episodes.observation[episodes.observation_before]
+    observation = episodes.observation[episodes.observation_before]
     action = episodes.action
-    log_prob = policy.log_prob(jnp.asarray(answered), jnp.asarray(action))  # type: ignore[attr-defined]
+    log_prob = policy.log_prob(jnp.asarray(observation), jnp.asarray(action))  # type: ignore[attr-defined]
     return replace(episodes, log_prob=np.asarray(log_prob, np.float32))

@@ -1,4 +1,4 @@
-"""How large the networks of a branching model are, and how they begin."""
+"""Sizes and initialisation of the networks of a branching model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_model(
     key: PRNGKeyArray,
     **fields: Any,
 ) -> BranchingModel:
-    """An untrained model; branches differ by where they start, and all weigh the same."""
+    """An untrained model; branches differ by their initial weights and have equal mixture weights."""
     encoder_key, branch_key = jax.random.split(key)
     if ensemble:
         keys = jax.random.split(encoder_key, branches)
@@ -64,7 +64,7 @@ def make_encoder(sizes: Sizes, *, key: PRNGKeyArray) -> Encoder:
 
 
 def make_branch(sizes: Sizes, change: Float[Array, " obs"] | None, *, key: PRNGKeyArray) -> Branch:
-    """A branch that emits states, or given the deviation of logged differences, differences."""
+    """A branch that emits states, or differences if the deviation of logged ones is given."""
     keys, layer, rate = jax.random.split(key, 6), sizes.layer, sizes.termination_rate
     inputs = sizes.latents + sizes.actions + (0 if change is None else sizes.observations)
     heads = (sizes.latents, *sizes.head_units)

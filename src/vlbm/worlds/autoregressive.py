@@ -92,7 +92,7 @@ class Member(eqx.Module):
 class AutoRegressiveWorld(TransitionWorld):
     """Members mixed with learnt weights, exactly like the branches of a branching model.
 
-    They agree on every value before the next one is predicted: all condition on the same y_<j.
+    All members condition on the same sampled values y_<j.
     """
 
     members: Member  # stacked
@@ -157,7 +157,7 @@ class AutoRegressiveWorld(TransitionWorld):
     def _within(
         self, state: Float[Array, " obs"], values: Float[Array, " values"], rank: Array
     ) -> Float[Array, " values"]:
-        """The newest value kept in range: later ones are predicted from what is shown."""
+        """Clip the newest value, since later ones are conditioned on it."""
         if self.imagination.clip_margin is None:
             return values
         after = self.decode_state(state, values[:-1])

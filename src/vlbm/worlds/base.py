@@ -14,12 +14,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vlbm.data.sampler import Window
 from vlbm.data.scaler import Scaler
 
-# What is drawn when imagining: everything; latents only, with the means of observations and rewards (whose
-# spread is what a model could not explain, not what a sensor would show); or nothing at all.
+# What is sampled in roll-outs: everything; latents only, with means of observations and rewards (whose
+# variance includes the model's own error); or nothing.
 SamplingKind = Literal["all", "latents", "none"]
 
 
-SHORT = 20  # steps up to which time is unrolled; where it is longer, some is computed twice to save memory
+SHORT = 20  # steps up to which scans are unrolled; longer ones rematerialise to save memory
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Imagination:
     """How a learnt world is rolled out."""
 
     sampling: SamplingKind = "all"
-    reencode_every: int | None = None  # start afresh from the predicted observation every so many steps
-    clip_margin: float | None = None  # keep predictions in the logged range, widened by this share of it
+    reencode_every: int | None = None  # encode the predicted observation anew every so many steps
+    clip_margin: float | None = None  # clip predictions to the logged range, widened by this share of it
 
 
 class Outcome(NamedTuple):
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
     observation: Float[Array, " obs"]
     reward: Float[Array, ""]
-    termination: Float[Array, ""]  # probability that the system ends the episode here
+    termination: Float[Array, ""]  # probability of termination after this step
 
 
 class World(eqx.Module):
@@ -53,7 +53,7 @@ class World(eqx.Module):
 
     @abstractmethod
     def draw_noise(self, key: PRNGKeyArray) -> Any:
-        """All that is random in one step; zeros where the imagination takes means."""
+        """The noise of one step; zeros where means are used."""
 
     @abstractmethod
     def reset(self, observation: Float[Array, " obs"], noise: Any) -> Any:
@@ -61,7 +61,7 @@ class World(eqx.Module):
 
     @abstractmethod
     def reset_from_prior(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, " obs"]]:
-        """A state, and the observation it shows, imagined from nothing."""
+        """A state and its observation, sampled from the prior."""
 
     @abstractmethod
     def step(self, state: Any, action: Array, noise: Any) -> tuple[Any, Outcome]:
@@ -80,7 +80,7 @@ class World(eqx.Module):
 
 
 def predict(world: World, window: Window, key: PRNGKeyArray) -> Outcome:
-    """What a world foresees of one window, given its first observation and its actions, step by step."""
+    """Open-loop prediction of one window from its first observation and its actions."""
     reset_key, step_key = jax.random.split(key)
     state = world.reset(window.observation[0], world.draw_noise(reset_key))
 
@@ -97,7 +97,7 @@ def is_short(steps: int) -> bool:
 
 
 def scan(step: Any, start: Any, inputs: Any) -> Any:
-    """`lax.scan`: unrolled where it is short, with steps that are computed twice where it is long."""
+    """`lax.scan`: unrolled if short, rematerialised if long."""
     steps = len(jax.tree.leaves(inputs)[0])
     if is_short(steps):
         return jax.lax.scan(step, start, inputs, unroll=steps)

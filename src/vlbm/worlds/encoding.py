@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vlbm.data.episodes import Episodes
-from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.sampler import Sampler, Window, WindowStarts
 from vlbm.data.view import EpisodeView
 from vlbm.worlds.vlbm import BranchingModel, Episode
 
@@ -19,8 +19,8 @@ BATCH = 256
 def encode(model: BranchingModel, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
     """The mean latent of every observation, row for row as `episodes.observation`.
 
-    Episodes are read in stretches as long as the model was trained on: beyond that its recurrent
-    state was never seen. With an encoder for every branch, their latents stand side by side.
+    Episodes are encoded in windows as long as those of training, since longer ones give unseen recurrent
+    states. With an encoder for every branch, their latents are concatenated.
     """
     steps = model.window or int(episodes.length.max())
     sampler = Sampler.of(EpisodeView.of(episodes))
@@ -32,10 +32,10 @@ def encode(model: BranchingModel, episodes: Episodes) -> Float[np.ndarray, "step
     out = np.empty((len(episodes.observation), columns), np.float32)
     for begin in range(0, len(start), BATCH):
         chosen = np.arange(begin, begin + BATCH) % len(start)  # the last batch wraps: one compiled shape
-        places = Places(jnp.asarray(episode[chosen]), jnp.asarray(start[chosen]))
-        latent = np.asarray(_encode(model, sampler.cut(places, steps=steps)))
+        windows = WindowStarts(jnp.asarray(episode[chosen]), jnp.asarray(start[chosen]))
+        latent = np.asarray(_encode(model, sampler.cut(windows, steps=steps)))
         within = start[chosen][:, None] + np.arange(steps + 1)
-        # Where two windows meet, the one that ends there knows more, and it alone writes.
+        # At the border of two windows, the latent of the earlier one has more context and is kept.
         last = episodes.length[episode[chosen]][:, None]
         real = (within <= last) & ((within > start[chosen][:, None]) | (within == 0))
         row = episodes.first_observation[episode[chosen]][:, None] + within

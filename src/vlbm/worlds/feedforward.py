@@ -17,8 +17,7 @@ from vlbm.nn.layers import MLP, LayerKind, start_at_rate
 from vlbm.worlds.base import Imagination, Outcome
 from vlbm.worlds.transition import EmissionKind, Prediction, TransitionWorld
 
-# Who says what happens: the average of all members, or one of them, chosen for each imagined episode or
-# afresh at every step.
+# Which member predicts: the average of all, or one of them, sampled per episode or per step.
 EnsembleKind = Literal["average", "episode", "step"]
 
 
@@ -30,14 +29,14 @@ class EnsembleImagination(Imagination):
 
 
 class EnsembleState(NamedTuple):
-    """Where an imagined episode stands."""
+    """The state of a roll-out."""
 
     observation: Float[Array, " obs"]  # standardised
-    member: Int[Array, ""]  # which one imagines this episode, if one does
+    member: Int[Array, ""]  # member of this episode, with ensemble="episode"
 
 
 class EnsembleNoise(NamedTuple):
-    """What is random in a step."""
+    """The noise of a step."""
 
     values: Float[Array, " obs+1"]
     member: Int[Array, ""]
@@ -73,7 +72,7 @@ class Member(eqx.Module):
 
 
 class FeedForwardWorld(TransitionWorld):
-    """Members that differ by where they started; what they agree on is what the data say."""
+    """Members that differ by their initial weights."""
 
     members: Member  # stacked
     observation: Scaler
@@ -122,8 +121,8 @@ class FeedForwardWorld(TransitionWorld):
 def average(prediction: Prediction) -> Prediction:
     """Means of the members' means, variances and probabilities.
 
-    Unlike the branches' consensus, whose variance shrinks with their number, this keeps the noise that the
-    members see: each was trained to explain the data alone.
+    Unlike the mixture of branches, whose variance shrinks with their number, this keeps the predicted
+    noise: each member was trained to explain the data alone.
     """
     values = prediction.values
     members = values.mean.shape[0]

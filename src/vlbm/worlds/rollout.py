@@ -1,4 +1,4 @@
-"""rollout(): policies act in a learnt world, one episode at a time, all of them at once."""
+"""rollout(): imagined episodes of policies in a learnt world."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from vlbm.compilation import keep_programs
+from vlbm.compilation import enable_compilation_cache
 from vlbm.data.episodes import Episodes, from_padded
 from vlbm.errors import InputError
 from vlbm.parallel import count_shards, map_shards
@@ -23,16 +23,16 @@ from vlbm.progress import Progress, silent
 from vlbm.worlds.base import Outcome, World
 
 CHUNK = 100  # steps per compiled call: progress, early stopping and Ctrl-C happen in between
-FEW = 64  # imagined episodes of policies of one shape that are not worth a second device or a pause
-LONG_CHUNK = 1000  # steps per compiled call of so few
-NOBODY = 2**32 - 1  # no episode has this number: the randomness of policies outside JAX hangs on it
+FEW_EPISODES = 64  # up to so many, one device and long chunks are faster
+LONG_CHUNK = 1000  # steps per compiled call for few episodes
+HOST_STREAM = 2**32 - 1  # random stream of policies outside JAX; no episode has this number
 
-# Says of many raw observations which of them end an episode.
+# A known termination rule: which of many raw observations are terminal.
 Termination = Callable[[Float[np.ndarray, "batch obs"]], Bool[np.ndarray, " batch"]]
 
 
 class Trace(NamedTuple):
-    """What a stretch of steps left behind."""
+    """The trajectories of a chunk of steps."""
 
     action: Shaped[Any, "episodes policies steps *act"]
     observation: Float[Any, "episodes policies steps obs"]  # after the action
@@ -40,8 +40,8 @@ class Trace(NamedTuple):
     terminated: Bool[Any, "episodes policies steps"]
 
 
-class Begun(NamedTuple):
-    """Imagined episodes where they stand; episodes come first, then policies."""
+class RolloutState(NamedTuple):
+    """State of running episodes, with axes episodes, policies."""
 
     number: Int[Array, " episodes"]
     state: Any
@@ -66,11 +66,10 @@ def rollout(
     in JAX run inside the compiled loop; others are called once a step with the whole batch. `termination`
     ends episodes by a rule the user knows, beside the learnt one.
 
-    What is random in a step depends on the episode's number and the time alone: all policies meet the same
-    noise, so comparisons are sharp, and an estimate depends neither on the policies beside it nor on the
-    number of devices.
+    Common random numbers: the noise of a step depends on the episode's number and the time alone. This lowers
+    the variance of comparisons, and an estimate depends neither on the other policies nor on the devices.
     """
-    keep_programs()
+    enable_compilation_cache()
     traced = {name: policy for name, policy in policies.items() if isinstance(policy, TracedPolicy)}
     host = {name: policy for name, policy in policies.items() if name not in traced}
     stacked = StackedPolicies.of(list(traced.values()))
@@ -83,33 +82,33 @@ def rollout(
     starts = None if start is None else jnp.asarray(start, jnp.float32)
     imagined: dict[str, Episodes] = {}
     for names, group in groups:
-        begun = _begin(world, starts, key, episodes=episodes, policies=len(names))
-        first = np.asarray(begun.observation)
-        few = first[..., 0].size <= FEW
-        steps = _divide(horizon, LONG_CHUNK if few else CHUNK)
+        running = _begin(world, starts, key, episodes=episodes, policies=len(names))
+        first = np.asarray(running.observation)
+        few = first[..., 0].size <= FEW_EPISODES
+        steps = _chunk_length(horizon, LONG_CHUNK if few else CHUNK)
         shards = 1 if few else count_shards(episodes)
-        traces, time, ended = [], 0, np.zeros(first.shape[:2], bool)
+        traces, time, terminated = [], 0, np.zeros(first.shape[:2], bool)
         with progress.task(total=horizon) as report:
-            while time < horizon and not ended.all():
+            while time < horizon and not terminated.all():
                 if isinstance(group, TracedPolicy):
                     fixed = (world, group, key, jnp.int32(time))
-                    begun, trace = _advance(fixed, begun, steps=steps, actions=actions, shards=shards)
+                    running, trace = _advance(fixed, running, steps=steps, actions=actions, shards=shards)
                 else:
-                    # What a world imagines after an end need not even be finite: no policy is shown it.
-                    seen = np.where(ended[..., None], first, begun.observation)
-                    action = _ask(world, group, seen, actions, key, time)
-                    begun, trace = _advance_hosted(world, begun, jnp.asarray(action), key, jnp.int32(time))
+                    # After termination observations may not be finite; policies get the first one instead.
+                    seen = np.where(terminated[..., None], first, running.observation)
+                    action = _call_host_policies(world, group, seen, actions, key, time)
+                    running, trace = _advance_host(world, running, jnp.asarray(action), key, jnp.int32(time))
                 trace = Trace(*(np.asarray(part)[:, :, : horizon - time] for part in trace))
                 if termination is not None:
                     by_rule = apply_termination(termination, trace.observation)
                     trace = trace._replace(terminated=trace.terminated | by_rule)
-                _check_finite(names, trace, ended, time)
+                _check_finite(names, trace, terminated, time)
                 traces.append(trace)
-                ended |= trace.terminated.any(axis=2)
+                terminated |= trace.terminated.any(axis=2)
                 time += trace.reward.shape[2]
                 report(time, None)
         whole = Trace(*(np.concatenate(parts, axis=2) for parts in zip(*traces, strict=True)))
-        imagined.update(_as_episodes(names, first, whole, world.n_actions))
+        imagined.update(_to_episodes(names, first, whole, world.n_actions))
     return {name: imagined[name] for name in policies}
 
 
@@ -127,8 +126,8 @@ def apply_termination(
     return ends.astype(bool).reshape(observation.shape[:-1])
 
 
-def _divide(horizon: int, most: int) -> int:
-    """Steps of each of the equal stretches, as few as they may be, that a roll-out is made in."""
+def _chunk_length(horizon: int, most: int) -> int:
+    """The length of the fewest equal chunks of at most `most` steps that cover the horizon."""
     return -(-horizon // -(-horizon // most))
 
 
@@ -140,8 +139,8 @@ def _begin(
     *,
     episodes: int,
     policies: int,
-) -> Begun:
-    """All policies begin an episode alike."""
+) -> RolloutState:
+    """All policies share the initial state of an episode."""
 
     def one(number: Array, observation: Array | None) -> tuple[Any, Array]:
         own = jax.random.fold_in(jax.random.fold_in(key, number), 0)
@@ -150,12 +149,14 @@ def _begin(
         return world.reset(observation, world.draw_noise(own)), observation
 
     number = jnp.arange(episodes)
-    begun = jax.vmap(one)(number, start)
-    return Begun(number, *jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], policies, axis=1), begun))
+    running = jax.vmap(one)(number, start)
+    return RolloutState(
+        number, *jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], policies, axis=1), running)
+    )
 
 
 def _draw_step_keys(key: PRNGKeyArray, number: Array, time: Array) -> tuple[PRNGKeyArray, ...]:
-    """For the policy's action, for the world, and for termination; the reset is what comes before time 0."""
+    """Keys for the action, the world and termination; `_begin` uses index 0 for the reset."""
     return tuple(jax.random.split(jax.random.fold_in(jax.random.fold_in(key, number), time + 1), 3))
 
 
@@ -167,7 +168,9 @@ def _step(
 
 
 @eqx.filter_jit
-def _advance(fixed: Any, begun: Begun, *, steps: int, actions: Actions, shards: int) -> tuple[Begun, Trace]:
+def _advance(
+    fixed: Any, running: RolloutState, *, steps: int, actions: Actions, shards: int
+) -> tuple[RolloutState, Trace]:
     """The next steps of all episodes of all policies."""
 
     def episode(fixed: Any, policy: TracedPolicy, number: Array, state: Any, observation: Array) -> Any:
@@ -184,17 +187,17 @@ def _advance(fixed: Any, begun: Begun, *, steps: int, actions: Actions, shards: 
 
         return jax.lax.scan(step, (state, observation), time + jnp.arange(steps))
 
-    def share(fixed: Any, begun: Begun) -> tuple[Begun, Trace]:
+    def advance_shard(fixed: Any, running: RolloutState) -> tuple[RolloutState, Trace]:
         world, policies, key, time = fixed
         of_policy = jax.vmap(partial(episode, (world, key, time)), in_axes=(0, None, 0, 0))
         of_episode = jax.vmap(partial(of_policy, policies))
-        (state, observation), trace = of_episode(*begun)
-        return Begun(begun.number, state, observation), trace
+        (state, observation), trace = of_episode(*running)
+        return RolloutState(running.number, state, observation), trace
 
-    return map_shards(share, shards)(fixed, begun)
+    return map_shards(advance_shard, shards)(fixed, running)
 
 
-def _ask(
+def _call_host_policies(
     world: World,
     policies: Mapping[str, Policy],
     seen: Float[np.ndarray, "episodes policies obs"],
@@ -202,8 +205,8 @@ def _ask(
     key: PRNGKeyArray,
     time: int,
 ) -> Shaped[np.ndarray, "episodes policies *act"]:
-    """What policies outside JAX do: each is called once, with all its episodes."""
-    own = jax.random.fold_in(jax.random.fold_in(key, NOBODY), time)
+    """Actions of policies outside JAX: each is called once, with all its episodes."""
+    own = jax.random.fold_in(jax.random.fold_in(key, HOST_STREAM), time)
     taken = []
     for index, (name, policy) in enumerate(policies.items()):
         observation = seen[:, index]
@@ -214,26 +217,28 @@ def _ask(
 
 
 @eqx.filter_jit
-def _advance_hosted(
-    world: World, begun: Begun, action: Array, key: PRNGKeyArray, time: Array
-) -> tuple[Begun, Trace]:
-    """The next step of all episodes, whose actions are known."""
+def _advance_host(
+    world: World, running: RolloutState, action: Array, key: PRNGKeyArray, time: Array
+) -> tuple[RolloutState, Trace]:
+    """The next step of all episodes with given actions."""
 
     def episode(number: Array, state: Any, action: Array) -> Any:
         _, *keys = _draw_step_keys(key, number, time)
         return jax.vmap(lambda state, action: _step(world, state, action, *keys))(state, action)
 
-    state, outcome, terminated = jax.vmap(episode)(begun.number, begun.state, action)
+    state, outcome, terminated = jax.vmap(episode)(running.number, running.state, action)
     trace = Trace(action, outcome.observation, outcome.reward, terminated)
-    return Begun(begun.number, state, outcome.observation), jax.tree.map(lambda part: part[:, :, None], trace)
+    return RolloutState(running.number, state, outcome.observation), jax.tree.map(
+        lambda part: part[:, :, None], trace
+    )
 
 
-def _check_finite(names: list[str], trace: Trace, ended: np.ndarray, first: int) -> None:
-    """A policy or model that leaves the numbers is reported by name, not averaged into the result."""
+def _check_finite(names: list[str], trace: Trace, terminated: np.ndarray, first: int) -> None:
+    """Raise on values that are not finite, naming the policy or the model."""
     earlier = np.cumsum(trace.terminated, axis=2) - trace.terminated > 0
-    alive = ~ended[:, :, None] & ~earlier
+    alive = ~terminated[:, :, None] & ~earlier
     faults = []
-    # In the order in which a step makes them: what comes first is the cause, the rest its consequence.
+    # In the order in which a step computes them: the first is the cause.
     parts = (("actions", trace.action), ("rewards", trace.reward), ("observations", trace.observation))
     for order, (what, values) in enumerate(parts):
         broken = ~np.isfinite(values).reshape(*alive.shape, -1).all(axis=-1) & alive
@@ -243,26 +248,26 @@ def _check_finite(names: list[str], trace: Trace, ended: np.ndarray, first: int)
     if not faults:
         return
     step, _, what, name = min(faults)
-    blame = (
+    cause = (
         f"policy '{name}' returned {what} that are not finite"
         if what == "actions"
         else f"the model imagined {what} that are not finite under policy '{name}'"
     )
-    raise InputError(f"{blame}, at step {first + step} of the roll-out")
+    raise InputError(f"{cause}, at step {first + step} of the roll-out")
 
 
-def _as_episodes(
+def _to_episodes(
     names: list[str], first: np.ndarray, trace: Trace, n_actions: int | None
 ) -> dict[str, Episodes]:
-    ended = trace.terminated.any(axis=2)
-    length = np.where(ended, trace.terminated.argmax(axis=2) + 1, trace.reward.shape[2])
+    terminated = trace.terminated.any(axis=2)
+    length = np.where(terminated, trace.terminated.argmax(axis=2) + 1, trace.reward.shape[2])
     return {
         name: from_padded(
             observation=np.concatenate([first[:, index, None], trace.observation[:, index]], axis=1),
             action=trace.action[:, index],
             reward=trace.reward[:, index],
             length=length[:, index],
-            terminated=ended[:, index],
+            terminated=terminated[:, index],
             n_actions=n_actions,
         )
         for index, name in enumerate(names)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Scalar
 
 from vlbm.data.sampler import Window
 from vlbm.data.scaler import Scaler
-from vlbm.nn.batch_norm import Over, average_over_time, move_averages
+from vlbm.nn.batch_norm import Over, average_over_time, update_averages
 from vlbm.nn.distributions import Bernoulli, Normal
 from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LSTMCell
 from vlbm.worlds.base import Imagination, Outcome, World, is_short, scan
@@ -278,18 +278,18 @@ def objective(model: BranchingModel, window: Window, noise: Noise, weights: Weig
 
 
 def algorithm_1(model: BranchingModel, batch: Window, weights: Weights, *, key: PRNGKeyArray) -> tuple:
-    """The loss a step of Algorithm 1 descends, its terms, and the model with running averages moved on."""
+    """The loss a step of Algorithm 1 descends, its terms, and the model with updated running averages."""
     noise = draw_noise(model, batch, key)
     of_episode = jax.vmap(partial(objective, model, weights=weights), axis_name="batch", out_axes=(0, None))
     each, moments = of_episode(batch, noise)
     terms = jax.tree.map(jnp.mean, each)
-    parts = tuple(map(move_averages, (model.encoder, model.branches), moments))
+    parts = tuple(map(update_averages, (model.encoder, model.branches), moments))
     moved = eqx.tree_at(lambda model: (model.encoder, model.branches), model, parts)
     return -terms.total(weights), terms, moved
 
 
 def draw_noise(model: BranchingModel, batch: Window, key: PRNGKeyArray) -> Noise:
-    """All that is random in the objective of a batch."""
+    """The noise of the objective of a batch."""
     encoder_key, branch_key = jax.random.split(key)
     episodes, steps = batch.reward.shape
     encoder = (episodes, *model.encoder_shape, steps + 1, model.latents)
@@ -298,19 +298,19 @@ def draw_noise(model: BranchingModel, batch: Window, key: PRNGKeyArray) -> Noise
 
 
 class State(NamedTuple):
-    """Where an imagined episode stands."""
+    """The state of a roll-out."""
 
     latent: Float[Array, "branches latent"]
     memory: Memory  # [branches, units]
     observation: Float[Array, " obs"]  # standardised
-    age: Int[Array, ""]  # steps since the latents were last read off an observation
+    age: Int[Array, ""]  # steps since the latents were last encoded
 
 
 class StepNoise(NamedTuple):
     """Standard normal numbers for one imagined step."""
 
     latent: Float[Array, "branches latent"]
-    initial: Float[Array, "*encoders latent"]  # of a latent that is read off an observation
+    initial: Float[Array, "*encoders latent"]  # of a latent that is encoded from an observation
     observation: Float[Array, " obs"]
     reward: Float[Array, " 1"]
 
@@ -348,7 +348,7 @@ class BranchingModel(World):
         return self.weight_root.shape if self.ensemble else ()
 
     def over_encoders(self, function: Any, noise: Array) -> Any:
-        """The encoder's answer; where every branch has its own, all of theirs, stacked."""
+        """The encoder's output, or with an encoder for every branch all outputs, stacked."""
         return (eqx.filter_vmap(function) if self.ensemble else function)(self.encoder, noise)
 
     def draw_noise(self, key: PRNGKeyArray) -> StepNoise:
@@ -376,7 +376,7 @@ class BranchingModel(World):
         return self._begin(z, s), self.observation.invert(s)
 
     def step(self, state: State, action: Array, noise: StepNoise) -> tuple[State, Outcome]:
-        """A step of Algorithm 2: every branch moves on its own, and the mixture says what is seen."""
+        """A step of Algorithm 2: every branch advances its own latents, the mixture emits."""
         a = self.scale_action(action)
 
         def move(branch: Branch, z: Array, memory: Memory, noise: Array) -> tuple[Array, Memory, Emission]:

@@ -11,7 +11,7 @@ import pytest
 
 from vlbm.data.episodes import Episodes, concatenate
 from vlbm.data.readers import is_data, load, pack, save_npz, save_packed
-from vlbm.data.readers.packed import place_in
+from vlbm.data.readers.packed import allocate_in
 from vlbm.errors import InputError
 
 
@@ -157,7 +157,7 @@ def test_a_damaged_folder_is_refused(tmp_path, logged, damage, message):
 
 
 def test_files_to_be_filled_have_their_size_from_the_start(tmp_path):
-    values = place_in(tmp_path)("reward", (1000,), np.float32)
+    values = allocate_in(tmp_path)("reward", (1000,), np.float32)
     assert is_mapped(values)
     assert (tmp_path / "reward.npy").stat().st_blocks * 512 >= 4000
 

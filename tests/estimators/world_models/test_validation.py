@@ -14,8 +14,8 @@ import pytest
 import vlbm.estimators.world_models.settings as training_module
 import vlbm.estimators.world_models.validation as validation_module
 from systems import bits, linear_logs, noise_logs, random_world
-from vlbm.data.episodes import Episodes, parted
-from vlbm.data.sampler import Places, Sampler, Window
+from vlbm.data.episodes import Episodes, split_indices
+from vlbm.data.sampler import Sampler, Window, WindowStarts
 from vlbm.data.view import EpisodeView
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.validation import open_loop_error, open_loop_validation
@@ -29,7 +29,7 @@ TINY: dict[str, Any] = {"branches": 2, "latents": 2, "units": 4, "head_units": (
 
 
 def windows_of(episodes: Episodes, steps: int) -> Window:
-    places = Places(jnp.arange(episodes.count), jnp.zeros(episodes.count, int))
+    places = WindowStarts(jnp.arange(episodes.count), jnp.zeros(episodes.count, int))
     return Sampler.of(EpisodeView.of(episodes)).cut(places, steps=steps)
 
 
@@ -92,7 +92,7 @@ def test_means_are_validated_even_where_draws_are_imagined():
 
 def test_what_is_held_out_decides_the_score_and_nothing_that_is_learnt():
     episodes = linear_logs((8,) * 10)
-    training, held_out = parted(episodes.count, FF.held_out, seed=3)
+    training, held_out = split_indices(episodes.count, FF.held_out, seed=3)
     assert not set(training) & set(held_out)
     assert sorted([*training, *held_out]) == list(range(10))
     other = replace(episodes, reward=episodes.reward.copy(), observation=episodes.observation.copy())
@@ -124,7 +124,7 @@ def validated(monkeypatch) -> list[Window]:
 def test_windows_are_of_held_out_episodes_and_for_models_of_whole_ones_begin_with_them(validated, window):
     episodes = noise_logs((15,) * 20)
     VLBM(**TINY, window=window, models=2, keep=None, batch=4, steps=1, validate_every=1).fit(episodes, seed=5)
-    _, held_out = parted(episodes.count, 0.1, seed=5)
+    _, held_out = split_indices(episodes.count, 0.1, seed=5)
     allowed = {row.tobytes() for row in episodes.select(held_out).observation}
     starts = {row.tobytes() for row in episodes.select(held_out).initial_observations()}
     assert len(validated) == 2

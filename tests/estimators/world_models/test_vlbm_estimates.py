@@ -245,10 +245,10 @@ class Recorder(VLBM):
         self, training: EpisodeView, held_out: EpisodeView, **options: Any
     ) -> tuple[int, History]:
         index = options["identity"]["model"]
-        self.calls.append({"training": training.gathered(), "held_out": held_out.gathered(), **options})
+        self.calls.append({"training": training.to_episodes(), "held_out": held_out.to_episodes(), **options})
         stopped = index == self.interrupted_at
         if stopped:
-            options["place"].stop()
+            options["devices"].stop()
         score = self.scores[index]
         return index, History(
             [{"step": 7, "validation": score}], best_step=7, best_score=score, interrupted=stopped

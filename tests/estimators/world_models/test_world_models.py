@@ -22,7 +22,7 @@ from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.transition import TransitionSettings
 from vlbm.policies import TracedPolicy
-from vlbm.suites.exact import SYSTEMS, truths
+from vlbm.suites.exact import SYSTEMS, true_values
 from vlbm.worlds.base import World
 
 TINY: dict[str, Any] = {
@@ -107,7 +107,7 @@ def evaluate(evaluator: WorldEvaluator, **options: Any):
 
 
 def test_values_on_a_linear_system_are_close_to_the_exact_ones(fitted):
-    truth = truths(LINEAR, discount=LINEAR.discount, horizon=LINEAR.horizon)
+    truth = true_values(LINEAR, discount=LINEAR.discount, horizon=LINEAR.horizon)
     estimates = evaluate(fitted, episodes=4000)
     spread = np.ptp(list(truth.values()))
     for row in estimates:

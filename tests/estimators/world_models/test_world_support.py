@@ -12,7 +12,7 @@ from vlbm.data.readers import save_packed
 from vlbm.estimators.world_models.evaluator import SINGLE
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.policies import FunctionPolicy
-from vlbm.results.diagnostics.trust import LEAVES, OUTSIDE, Circumstances, judge
+from vlbm.results.diagnostics.trust import LEAVES, OUTSIDE, Diagnostics, assess_trust
 from vlbm.suites.exact import graph
 from walks import walks
 
@@ -64,7 +64,7 @@ def test_data_larger_than_memory_are_not_looked_through(tmp_path):
 
 def test_a_verdict_says_it_once(evaluator):
     _, far = evaluator.evaluate(POLICIES, episodes=10)
-    verdict = judge(far, Circumstances(candidates=np.array([0.0, 1.0])))
+    verdict = assess_trust(far, Diagnostics(candidates=np.array([0.0, 1.0])))
     texts = [reason.text for reason in verdict.reasons if "leaves the logged data" in reason.text]
     assert len(texts) == 1
     assert verdict.level == "doubtful"

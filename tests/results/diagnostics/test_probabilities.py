@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import norm
 
 from vlbm.results.diagnostics.probabilities import (
+    implied_standard_errors,
     probability_above,
     probability_best,
-    spreads,
     standard_error,
 )
 from vlbm.results.estimand import Estimand
@@ -50,9 +50,9 @@ def test_an_interval_wider_than_its_standard_error_says_counts():
         Estimate("narrow", 0.0, 2.0, -1.0, 1.0, np.zeros(2), 1.0),
     )
     # 4 either way is worth 4 / 1.96, more than the standard error of 2; 1 either way is worth less.
-    assert spreads(Estimates(rows, "vlbm", 0, Estimand(1.0, 10, "mean"), {}, {})) == pytest.approx(
-        [4 / norm.ppf(0.975), 2.0]
-    )
+    assert implied_standard_errors(
+        Estimates(rows, "vlbm", 0, Estimand(1.0, 10, "mean"), {}, {})
+    ) == pytest.approx([4 / norm.ppf(0.975), 2.0])
 
 
 def test_one_return_has_no_standard_error():

@@ -1,4 +1,4 @@
-"""Files to Episodes, checked once at the border."""
+"""Readers: files to Episodes, validated on loading."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from vlbm.errors import InputError
 __all__ = ["Columns", "is_data", "load", "pack", "save_npz", "save_packed"]
 
 KINDS = "HDF5 (D4RL), NPZ, Parquet, CSV (in UTF-8), Minari directories and folders of vlbm data pack"
-ENDINGS = {".hdf5": "HDF5", ".h5": "HDF5", ".npz": "NPZ", ".parquet": "Parquet"}
+SUFFIXES = {".hdf5": "HDF5", ".h5": "HDF5", ".npz": "NPZ", ".parquet": "Parquet"}
 
 
 def load(path: PathLike, *, n_actions: int | None = None, download: bool = False, **columns: Any) -> Episodes:
-    """Episodes from a file or directory, told apart by what is in it, not by its name.
+    """Episodes from a file or directory, recognised by its content, not by its name.
 
     `n_actions` says how many discrete actions there are. Tables (Parquet, CSV) also take the fields of
     `Columns`, such as observation="sensor" or episode="run". `minari:ID` names a Minari data set,
     which `download` may fetch.
     """
-    kind = _checked_kind(path, n_actions, columns)
-    # The readers' libraries are slow to import, so each waits until it is needed.
+    kind = _check_kind(path, n_actions, columns)
+    # Readers are imported on use, because their libraries are slow to import.
     if kind == "minari":
         return minari.load(path, n_actions=n_actions, download=download)
     if kind == "npz":
@@ -55,30 +55,30 @@ def pack(
     download: bool = False,
     **columns: Any,
 ) -> Episodes:
-    """Write the episodes of a source, named as for `load`, to a folder that is mapped and never read whole.
+    """Write the episodes of a source, named as for `load`, to a folder that is memory-mapped.
 
-    HDF5 and NPZ files go through in pieces, so that they may be larger than memory.
+    HDF5 and NPZ files are read in chunks, so that they may be larger than memory.
     """
-    kind = _checked_kind(path, n_actions, columns)
+    kind = _check_kind(path, n_actions, columns)
     if kind == "hdf5":
         from vlbm.data.readers import d4rl
 
-        with packed.making(directory) as folder:
-            episodes = d4rl.load(path, n_actions=n_actions, place=packed.place_in(folder))
-            packed.finish(folder, episodes)
+        with packed.create_folder(directory) as folder:
+            episodes = d4rl.load(path, n_actions=n_actions, allocate=packed.allocate_in(folder))
+            packed.write_description(folder, episodes)
         return packed.load(directory)
     if kind == "npz":
-        # Beside the folder: where there is room for it, there is room for its parts.
+        # On the same file system as the target, which must have room for the data anyway.
         with tempfile.TemporaryDirectory(dir=Path(directory).absolute().parent, prefix=".") as unpacked:
-            return save_packed(npz.load_in_pieces(path, Path(unpacked), n_actions=n_actions), directory)
+            return save_packed(npz.load_in_chunks(path, Path(unpacked), n_actions=n_actions), directory)
     return save_packed(load(path, n_actions=n_actions, download=download, **columns), directory)
 
 
-def _checked_kind(path: PathLike, n_actions: int | None, columns: dict[str, Any]) -> str:
-    """Which reader takes a path; options that it cannot take are refused."""
-    kind = _kind(path)
+def _check_kind(path: PathLike, n_actions: int | None, columns: dict[str, Any]) -> str:
+    """The kind of a path; unsupported options are refused."""
+    kind = _detect_kind(path)
     if kind is None:
-        raise InputError(_why_not(path))
+        raise InputError(_explain_unreadable(path))
     make_columns(path, columns)
     if columns and kind != "table":
         raise InputError(
@@ -103,7 +103,7 @@ def make_columns(path: PathLike, columns: dict[str, Any]) -> Columns:
 
 def is_data(path: PathLike) -> bool:
     """Whether a path looks like logged episodes rather than, say, a policy; reads almost nothing."""
-    kind = _kind(path)
+    kind = _detect_kind(path)
     if kind == "hdf5":
         from vlbm.data.readers import d4rl
 
@@ -111,34 +111,34 @@ def is_data(path: PathLike) -> bool:
     if kind == "npz":
         return npz.holds_steps(path)
     return kind in ("minari", "packed") or (
-        kind == "table" and (_is_parquet(_head(path)) or _is_csv(_head(path)))
+        kind == "table" and (_is_parquet(_read_head(path)) or _is_csv(_read_head(path)))
     )
 
 
-def _kind(path: PathLike) -> str | None:
-    """Which reader the contents ask for."""
+def _detect_kind(path: PathLike) -> str | None:
+    """The reader for a path, by its content."""
     place = Path(path)
     if str(path).startswith("minari:"):
         return "minari"
     if not place.exists():
-        return "minari" if minari.local(str(path)) else None
+        return "minari" if minari.find_local(str(path)) else None
     if place.is_dir() or place.name == "main_data.hdf5":
         if minari.data_directory(place):
             return "minari"
         if place.is_dir():
             return "packed" if (place / packed.DESCRIPTION).is_file() else None
-    head = _head(path)
+    head = _read_head(path)
     if head.startswith(b"\x89HDF\r\n\x1a\n"):
         return "hdf5"
     if head.startswith(b"PK\x03\x04"):
         return "npz" if _has_arrays(place) else None
     if _is_parquet(head):
         return "table"
-    return "table" if head and _is_text(head) and place.suffix.lower() not in ENDINGS else None
+    return "table" if head and _is_text(head) and place.suffix.lower() not in SUFFIXES else None
 
 
-def _why_not(path: PathLike) -> str:
-    """One sentence on why no reader takes the path."""
+def _explain_unreadable(path: PathLike) -> str:
+    """Why no reader accepts the path."""
     place = Path(path)
     if not place.exists():
         return f"{path}: there is no such file; check the path, or write minari:ID for a Minari data set"
@@ -147,7 +147,7 @@ def _why_not(path: PathLike) -> str:
             f"{path}: is a directory without Minari's data/metadata.json or a {packed.DESCRIPTION} of packed "
             "episodes; give a file, a Minari data set or what vlbm data pack has written"
         )
-    head = _head(path)
+    head = _read_head(path)
     if not head:
         return f"{path}: is empty; fetch or write it again"
     ending = place.suffix.lower()
@@ -155,7 +155,7 @@ def _why_not(path: PathLike) -> str:
         what = "text, perhaps a web page or an error message"
         if head.startswith(b"version https://git-lfs"):
             what = "a Git LFS pointer (run: git lfs pull)"
-        return f"{path}: is named {ending} but holds {what}, not {ENDINGS.get(ending)}; fetch it again"
+        return f"{path}: is named {ending} but holds {what}, not {SUFFIXES.get(ending)}; fetch it again"
     if head.startswith(b"\x1f\x8b"):
         return f"{path}: is compressed with gzip; unpack it first"
     if head.startswith(b"PK\x03\x04"):
@@ -165,7 +165,7 @@ def _why_not(path: PathLike) -> str:
     return f"{path}: is in no known format; readable are {KINDS}"
 
 
-def _head(path: PathLike) -> bytes:
+def _read_head(path: PathLike) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(8192)
@@ -180,7 +180,7 @@ def _has_arrays(path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             return any(name.endswith(".npy") for name in archive.namelist())
     except Exception:
-        # A torn archive of that name goes to the reader, which says that it is torn.
+        # A damaged .npz goes to the reader, which reports the damage.
         return path.suffix.lower() == ".npz"
 
 

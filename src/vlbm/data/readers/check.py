@@ -1,4 +1,4 @@
-"""What every reader checks, once, where data enters."""
+"""Validation shared by all readers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Path = str | os.PathLike[str]
 
 
 @contextmanager
-def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a file library raises into one sentence.
+def translate_errors(path: Path, kind: str) -> Iterator[None]:
+    """Turn any exception of a file library into an InputError.
 
-    Only calls into the library belong inside: each has exceptions of its own, so all are caught.
+    Only calls into the library belong inside, because all exceptions are caught.
     """
     try:
         yield
@@ -80,7 +80,7 @@ def finite(
     *,
     at: Sequence[int] | Int[np.ndarray, " rows"] | None = None,
 ) -> Float[np.ndarray, "rows ..."]:
-    """The values in single precision, which models compute in, if all of them are finite there.
+    """The values in single precision, if all of them are finite.
 
     `at` gives the row numbers to name in the message, where they are not 0, 1, 2, ...
     """
@@ -118,7 +118,7 @@ def action_ids(
     wrong = (values < 0) | (values != np.floor(values)) if values.dtype.kind == "f" else values < 0
     if n_actions is not None:
         wrong |= values >= n_actions
-    # NaN compares false with everything, so it is asked for by name.
+    # NaN compares false with everything, so it needs its own check.
     wrong |= ~np.isfinite(values)
     if wrong.any():
         row = int(np.argmax(wrong))

@@ -1,4 +1,4 @@
-"""Which columns of a table hold what."""
+"""Matching the columns of a table to their roles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from vlbm.data.readers import check
 from vlbm.errors import InputError
 
-USUAL = {
+USUAL_NAMES = {
     "observation": ("observation", "observations", "obs", "state", "states", "s"),
     "action": ("action", "actions", "act", "a"),
     "reward": ("reward", "rewards", "rew", "r"),
@@ -42,8 +42,8 @@ VECTORS = ("observation", "action", "next_observation")
 REQUIRED = ("observation", "action", "reward")
 
 
-class Found(NamedTuple):
-    """The columns of one role; `single` when one column carries exactly the name asked for."""
+class ColumnMatch(NamedTuple):
+    """The columns of one role; `single` if one column has exactly the requested name."""
 
     names: tuple[str, ...]
     single: bool
@@ -69,44 +69,48 @@ class Columns:
     log_prob: str | None = None
     next_observation: str | Sequence[str] | None = None
 
-    def find(self, path: check.Path, present: Sequence[str]) -> dict[str, Found]:
+    def find(self, path: check.Path, present: Sequence[str]) -> dict[str, ColumnMatch]:
         """The columns of each role that the table has."""
-        found = {role: self._role(path, role, present) for role in USUAL}
+        found = {role: self._role(path, role, present) for role in USUAL_NAMES}
         return {role: columns for role, columns in found.items() if columns is not None}
 
-    def _role(self, path: check.Path, role: str, present: Sequence[str]) -> Found | None:
-        asked = getattr(self, role)
-        if asked is None:
-            for name in USUAL[role]:
-                columns = _matches(name, present, family=role in VECTORS, fold=True)
+    def _role(self, path: check.Path, role: str, present: Sequence[str]) -> ColumnMatch | None:
+        requested = getattr(self, role)
+        if requested is None:
+            for name in USUAL_NAMES[role]:
+                columns = _match_columns(name, present, family=role in VECTORS, fold=True)
                 if columns is not None:
                     return columns
-        elif isinstance(asked, str):
-            columns = _matches(asked, present, family=role in VECTORS) if asked else None
-            if columns is not None or (not asked and role not in REQUIRED):
+        elif isinstance(requested, str):
+            columns = _match_columns(requested, present, family=role in VECTORS) if requested else None
+            if columns is not None or (not requested and role not in REQUIRED):
                 return columns
             remedy = "name one, or several in a list" if role in VECTORS else "name one"
-            raise InputError(f"{path}: has no column {asked!r} for {role}: {remedy}; {_listed(present)}")
+            raise InputError(
+                f"{path}: has no column {requested!r} for {role}: {remedy}; {_list_columns(present)}"
+            )
         else:
-            absent = [name for name in asked if name not in present]
-            if absent or not asked:
+            absent = [name for name in requested if name not in present]
+            if absent or not requested:
                 named = f"no column {absent[0]!r}" if absent else "no columns named"
-                raise InputError(f"{path}: has {named} for {role}; {_listed(present)}")
-            return Found(tuple(asked), single=False)
+                raise InputError(f"{path}: has {named} for {role}; {_list_columns(present)}")
+            return ColumnMatch(tuple(requested), single=False)
         if role in REQUIRED:
             raise InputError(
-                f"{path}: no column looks like the {role} ({', '.join(USUAL[role])}); "
-                f"{_listed(present)}. Say which with {role}="
+                f"{path}: no column looks like the {role} ({', '.join(USUAL_NAMES[role])}); "
+                f"{_list_columns(present)}. Say which with {role}="
             )
         return None
 
 
-def _matches(name: str, present: Sequence[str], *, family: bool, fold: bool = False) -> Found | None:
+def _match_columns(
+    name: str, present: Sequence[str], *, family: bool, fold: bool = False
+) -> ColumnMatch | None:
     """The column of that name or, for vectors, the family of columns that begin with it."""
     case = re.IGNORECASE if fold else re.NOFLAG
     exact = [column for column in present if re.fullmatch(re.escape(name), column, case)]
     if exact:
-        return Found((exact[0],), single=True)
+        return ColumnMatch((exact[0],), single=True)
     if not family:
         return None
     numbered = [
@@ -114,12 +118,12 @@ def _matches(name: str, present: Sequence[str], *, family: bool, fold: bool = Fa
     ]
     in_order = sorted((int(match[1]), column) for match, column in numbered if match)
     if in_order:
-        return Found(tuple(column for _, column in in_order), single=False)
+        return ColumnMatch(tuple(column for _, column in in_order), single=False)
     parts = tuple(column for column in present if re.match(rf"{re.escape(name)}[./]", column, case))
-    return Found(parts, single=False) if parts else None
+    return ColumnMatch(parts, single=False) if parts else None
 
 
-def _listed(present: Sequence[str]) -> str:
-    """The columns that are there, as many as one can read."""
+def _list_columns(present: Sequence[str]) -> str:
+    """The columns of the table, at most 40 of them."""
     shown = ", ".join(present[:40])
     return f"the columns are: {shown}" + (f" and {len(present) - 40} more" if len(present) > 40 else "")

@@ -6,23 +6,25 @@ import h5py
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers import check
-from vlbm.data.readers.transitions import FIELDS, REQUIRED, Place, assemble, in_memory
+from vlbm.data.readers.transitions import FIELDS, REQUIRED, Allocate, allocate_in_memory, assemble
 from vlbm.errors import InputError
 
 
-def load(path: check.Path, *, n_actions: int | None = None, place: Place = in_memory) -> Episodes:
-    """Episodes of an HDF5 file with D4RL's fields; other fields and groups are left alone.
+def load(
+    path: check.Path, *, n_actions: int | None = None, allocate: Allocate = allocate_in_memory
+) -> Episodes:
+    """Episodes of an HDF5 file with D4RL's fields; other fields and groups are ignored.
 
     Needs `observations`, `actions`, `rewards` and `terminals`; uses `timeouts`, `next_observations`
-    and `infos/action_log_probs` where they are. `place` makes the arrays that are filled.
+    and `infos/action_log_probs` where they are. `allocate` makes the output arrays.
     """
-    with check.reading(path, "HDF5"):
+    with check.translate_errors(path, "HDF5"):
         file = h5py.File(path, "r")
     with file:
-        with check.reading(path, "HDF5"):
+        with check.translate_errors(path, "HDF5"):
             found = {name: file[name] for name in FIELDS if name in file}
             fields = {name: item for name, item in found.items() if isinstance(item, h5py.Dataset)}
-            # Asked here, because a damaged header shows itself only when its type is wanted.
+            # Checked inside, because h5py reads a damaged header only when its type is accessed.
             for name, item in fields.items():
                 check.numeric(path, name, item.dtype)
             others = [
@@ -36,7 +38,7 @@ def load(path: check.Path, *, n_actions: int | None = None, place: Place = in_me
         for name, item in fields.items():
             if item.shape is None:
                 raise InputError(f"{path}: field '{name}' is empty; fetch or write the file again")
-        return assemble(path, fields, n_actions=n_actions, place=place)
+        return assemble(path, fields, n_actions=n_actions, allocate=allocate)
 
 
 def holds_steps(path: check.Path) -> bool:

@@ -17,7 +17,7 @@ NUMBERS = ("observation", "action", "reward", "log_prob")
 BLOCK_ROWS = 65_536
 
 
-def episodes_of(
+def make_episodes(
     path: check.Path,
     arrays: Mapping[str, np.ndarray],
     *,
@@ -63,18 +63,18 @@ def episodes_of(
 
 
 def check_numbers(path: check.Path, episodes: Episodes) -> None:
-    """Every number is finite, and every id is one of the n_actions; read in pieces."""
+    """Every number is finite, and every id is one of the n_actions; read in blocks."""
     for name in NUMBERS:
         values = getattr(episodes, name)
         if values is None:
             continue
-        for begin, block in blocks(values):
+        for begin, block in iterate_blocks(values):
             check.finite(path, name, block, at=range(begin, begin + len(block)))
     if episodes.n_actions is not None:
         check.action_ids(path, "action", episodes.action, episodes.n_actions)
 
 
-def blocks(
+def iterate_blocks(
     values: Shaped[np.ndarray, "rows *size"],
 ) -> Iterator[tuple[int, Shaped[np.ndarray, "block *size"]]]:
     """First row and contents of each block."""

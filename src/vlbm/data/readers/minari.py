@@ -14,7 +14,7 @@ from vlbm.data.episodes import Episodes
 from vlbm.data.readers import check
 from vlbm.errors import InputError, require
 
-# A row of an image would fill memory and tell the models nothing; larger observations need features first.
+# Larger observations, such as images, would need too much memory; they need features first.
 LARGEST_OBSERVATION = 4096
 
 
@@ -28,16 +28,16 @@ def load(path: check.Path, *, n_actions: int | None = None, download: bool = Fal
     minari = require("minari", extra="minari", purpose=f"Reading the Minari data set {path}")
     name = str(path).removeprefix("minari:")
     directory = data_directory(path) if name == str(path) else None
-    directory = directory or local(name)
+    directory = directory or find_local(name)
     if directory is None and download:
-        with check.reading(path, "a Minari data set"):
+        with check.translate_errors(path, "a Minari data set"):
             minari.download_dataset(name)
-        directory = local(name)
+        directory = find_local(name)
     if directory is None:
         raise InputError(
             f"{path}: there is no such Minari data set here; fetch it with: minari download {name}"
         )
-    with check.reading(path, "a Minari data set"):
+    with check.translate_errors(path, "a Minari data set"):
         dataset = minari.MinariDataset(directory)
     return read(path, dataset, n_actions)
 
@@ -49,7 +49,7 @@ def data_directory(path: check.Path) -> Path | None:
     return next((place for place in candidates if (place / "metadata.json").is_file()), None)
 
 
-def local(name: str) -> Path | None:
+def find_local(name: str) -> Path | None:
     """Where the data set of that id is on this machine, by Minari's own rule, without importing Minari."""
     root = os.environ.get("MINARI_DATASETS_PATH")
     place = (Path(root) if root else Path.home() / ".minari" / "datasets") / name
@@ -71,26 +71,26 @@ def read(path: check.Path, dataset: Any, n_actions: int | None = None) -> Episod
             notes.append(f"action ids count from 0 here, from {start} in the data set")
     elif not isinstance(space, spaces.Box):
         raise InputError(
-            f"{path}: the action space {_short(space)} is neither Box nor Discrete; no model takes it"
+            f"{path}: the action space {_shorten(space)} is neither Box nor Discrete; no model takes it"
         )
     elif n_actions is not None:
         raise InputError(
-            f"{path}: n_actions={n_actions}, but the action space {_short(space)} is not discrete"
+            f"{path}: n_actions={n_actions}, but the action space {_shorten(space)} is not discrete"
         )
-    size = _size(path, dataset.observation_space)
+    size = _count_numbers(path, dataset.observation_space)
     if size > LARGEST_OBSERVATION:
         raise InputError(
-            f"{path}: the observation space {_short(dataset.observation_space)} has {size} numbers, "
+            f"{path}: the observation space {_shorten(dataset.observation_space)} has {size} numbers, "
             f"more than {LARGEST_OBSERVATION}; reduce images to features first"
         )
 
     observations, actions, rewards, terminated = [], [], [], []
-    for episode in _episodes(path, dataset):
+    for episode in _iterate_episodes(path, dataset):
         steps = len(episode.rewards)
         if steps == 0:
             continue
         place = f"of episode {episode.id}"
-        observation = _flat(dataset.observation_space, episode.observations)
+        observation = _flatten(dataset.observation_space, episode.observations)
         action = np.asarray(episode.actions)
         if len(observation) != steps + 1 or len(action) != steps:
             raise InputError(
@@ -120,17 +120,17 @@ def read(path: check.Path, dataset: Any, n_actions: int | None = None) -> Episod
     )
 
 
-def _episodes(path: check.Path, dataset: Any) -> Iterator[Any]:
+def _iterate_episodes(path: check.Path, dataset: Any) -> Iterator[Any]:
     episodes = iter(dataset.iterate_episodes())
     while True:
-        with check.reading(path, "a Minari data set"):
+        with check.translate_errors(path, "a Minari data set"):
             episode = next(episodes, None)
         if episode is None:
             return
         yield episode
 
 
-def _size(path: check.Path, space: Any) -> int:
+def _count_numbers(path: check.Path, space: Any) -> int:
     """How many numbers an observation has."""
     from gymnasium import spaces
 
@@ -142,20 +142,22 @@ def _size(path: check.Path, space: Any) -> int:
         return int(space.nvec.sum())
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.values() if isinstance(space, spaces.Dict) else space
-        return sum(_size(path, part) for part in parts)
+        return sum(_count_numbers(path, part) for part in parts)
     raise InputError(
-        f"{path}: the observation space {_short(space)} cannot be laid out as a vector of numbers"
+        f"{path}: the observation space {_shorten(space)} cannot be laid out as a vector of numbers"
     )
 
 
-def _flat(space: Any, values: Any) -> Float[np.ndarray, "rows size"]:
+def _flatten(space: Any, values: Any) -> Float[np.ndarray, "rows size"]:
     """Observations of one episode as vectors."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
-        return np.concatenate([_flat(part, values[name]) for name, part in space.items()], axis=1)
+        return np.concatenate([_flatten(part, values[name]) for name, part in space.items()], axis=1)
     if isinstance(space, spaces.Tuple):
-        return np.concatenate([_flat(part, value) for part, value in zip(space, values, strict=True)], axis=1)
+        return np.concatenate(
+            [_flatten(part, value) for part, value in zip(space, values, strict=True)], axis=1
+        )
     array = np.asarray(values)
     if isinstance(space, spaces.Discrete):
         return _one_hot(array.reshape(-1) - space.start, int(space.n))
@@ -171,6 +173,6 @@ def _one_hot(ids: Shaped[np.ndarray, " rows"], size: int) -> Float[np.ndarray, "
     return (ids[:, None] == np.arange(size)).astype(np.float32)
 
 
-def _short(space: Any) -> str:
+def _shorten(space: Any) -> str:
     text = str(space)
     return text if len(text) < 80 else text[:77] + "..."

@@ -11,8 +11,8 @@ import numpy as np
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers import check, layout
-from vlbm.data.readers.packed import place_in
-from vlbm.data.readers.transitions import FIELDS, REQUIRED, Place, assemble, in_memory
+from vlbm.data.readers.packed import allocate_in
+from vlbm.data.readers.transitions import FIELDS, REQUIRED, Allocate, allocate_in_memory, assemble
 from vlbm.errors import InputError
 
 SMALL = ("length", "terminated", "n_actions", "notes")
@@ -20,26 +20,26 @@ SMALL = ("length", "terminated", "n_actions", "notes")
 
 def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
     """Episodes written by `save_npz`, or flat arrays with D4RL's names and `log_probs`."""
-    # Pickled objects could run code, so they are never allowed in.
-    with check.reading(path, "NPZ"), np.load(path, allow_pickle=False) as file:
-        arrays = {name: _member(path, file, name) for name in _wanted(path)}
-    return _episodes(path, arrays, n_actions, in_memory)
+    # Unpickling could run code.
+    with check.translate_errors(path, "NPZ"), np.load(path, allow_pickle=False) as file:
+        arrays = {name: _read_member(path, file, name) for name in _select_fields(path)}
+    return _make_episodes(path, arrays, n_actions, allocate_in_memory)
 
 
-def load_in_pieces(path: check.Path, folder: Path, *, n_actions: int | None = None) -> Episodes:
-    """As `load`, with everything in files in the folder instead of memory; they must outlive the episodes."""
+def load_in_chunks(path: check.Path, folder: Path, *, n_actions: int | None = None) -> Episodes:
+    """As `load`, with memory-mapped files in the folder, which must outlive the episodes."""
     arrays = {}
-    with check.reading(path, "NPZ"), zipfile.ZipFile(path) as archive:
-        for name in _wanted(path):
+    with check.translate_errors(path, "NPZ"), zipfile.ZipFile(path) as archive:
+        for name in _select_fields(path):
             file = folder / f"from.{name.replace('/', '.')}.npy"
             with archive.open(f"{name}.npy") as packed, open(file, "wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked, 1 << 20)
             arrays[name] = np.load(file, mmap_mode=None if name in SMALL else "r", allow_pickle=False)
-    return _episodes(path, arrays, n_actions, place_in(folder))
+    return _make_episodes(path, arrays, n_actions, allocate_in(folder))
 
 
 def save_npz(episodes: Episodes, path: check.Path) -> None:
-    """Write episodes to a compressed file that `load` gives back exactly; never leaves half a file."""
+    """Write episodes to a compressed file that `load` restores exactly; the write is atomic."""
     target = Path(path)
     arrays = {name: getattr(episodes, name) for name in layout.FIELDS}
     if episodes.log_prob is not None:
@@ -48,7 +48,7 @@ def save_npz(episodes: Episodes, path: check.Path) -> None:
         arrays["n_actions"] = np.asarray(episodes.n_actions)
     if episodes.notes:
         arrays["notes"] = np.asarray(episodes.notes)
-    # In the same folder, because a file can only be moved in one stroke within a file system.
+    # In the same folder: a rename is atomic only within a file system.
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
     try:
         with open(unfinished, "wb") as file:
@@ -61,18 +61,18 @@ def save_npz(episodes: Episodes, path: check.Path) -> None:
 def holds_steps(path: check.Path) -> bool:
     """Whether a zip file is an NPZ file of recorded steps rather than, say, a policy's weights."""
     try:
-        names = set(_names(path))
+        names = set(_list_arrays(path))
     except InputError:
         return False
     return bool(names & {"observations", "observation"}) and bool(names & {"actions", "action"})
 
 
-def _names(path: check.Path) -> list[str]:
-    with check.reading(path, "NPZ"), zipfile.ZipFile(path) as archive:
+def _list_arrays(path: check.Path) -> list[str]:
+    with check.translate_errors(path, "NPZ"), zipfile.ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def _member(path: check.Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
+def _read_member(path: check.Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
     try:
         return file[name]
     except ValueError as error:
@@ -84,24 +84,24 @@ def _member(path: check.Path, file: np.lib.npyio.NpzFile, name: str) -> np.ndarr
         ) from error
 
 
-def _wanted(path: check.Path) -> list[str]:
+def _select_fields(path: check.Path) -> list[str]:
     """Which fields of the file are read, in either layout."""
-    names = _names(path)
+    names = _list_arrays(path)
     ours = "length" in names
     check.present(path, names, layout.FIELDS if ours else REQUIRED)
     wanted = (*layout.FIELDS, "log_prob", *SMALL) if ours else FIELDS
     return [name for name in dict.fromkeys(wanted) if name in names]
 
 
-def _episodes(
-    path: check.Path, arrays: dict[str, np.ndarray], n_actions: int | None, place: Place
+def _make_episodes(
+    path: check.Path, arrays: dict[str, np.ndarray], n_actions: int | None, allocate: Allocate
 ) -> Episodes:
     if "length" not in arrays:
-        return assemble(path, arrays, n_actions=n_actions, place=place)
+        return assemble(path, arrays, n_actions=n_actions, allocate=allocate)
     notes = tuple(str(note) for note in arrays.pop("notes", ()))
     logged = arrays.pop("n_actions", None)
     if n_actions is None and logged is not None:
         n_actions = int(logged)
-    episodes = layout.episodes_of(path, arrays, n_actions=n_actions, notes=notes, writer="save_npz")
+    episodes = layout.make_episodes(path, arrays, n_actions=n_actions, notes=notes, writer="save_npz")
     layout.check_numbers(path, episodes)
     return episodes

@@ -1,4 +1,4 @@
-"""Packed folders: plain NumPy arrays that are mapped rather than read, for data larger than memory."""
+"""Packed folders: memory-mapped NumPy arrays, for data larger than memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers import check, layout
-from vlbm.data.readers.transitions import Place
+from vlbm.data.readers.transitions import Allocate
 from vlbm.errors import InputError
 
 DESCRIPTION = "episodes.json"
@@ -24,13 +24,12 @@ VERSION = 1
 
 
 def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
-    """Episodes whose numbers stay on disk until they are looked at.
+    """Episodes with memory-mapped arrays.
 
-    Shapes are checked here; the numbers themselves were checked when the folder was written, because
-    looking at all of them takes as long as reading everything.
+    Only shapes are checked here; values were checked when the folder was written.
     """
     folder = Path(path)
-    with check.reading(path, "a packed folder"):
+    with check.translate_errors(path, "a packed folder"):
         described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     if (
         not isinstance(described, dict)
@@ -43,17 +42,17 @@ def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
         )
     present = {file.stem for file in folder.glob("*.npy")}
     check.present(path, present, layout.FIELDS)
-    with check.reading(path, "a packed folder"):
+    with check.translate_errors(path, "a packed folder"):
         arrays = {
             name: np.load(folder / f"{name}.npy", mmap_mode=mode, allow_pickle=False)
-            for name, mode in _mapping(present).items()
+            for name, mode in _mmap_modes(present).items()
         }
     logged = described.get("n_actions")
     if n_actions is not None and logged is not None and n_actions < logged:
         raise InputError(
             f"{path}: has {logged} discrete actions, more than n_actions={n_actions}; leave it out"
         )
-    return layout.episodes_of(
+    return layout.make_episodes(
         path,
         arrays,
         n_actions=logged if n_actions is None else n_actions,
@@ -65,9 +64,9 @@ def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
 def save_packed(parts: Episodes | Iterable[Episodes], path: check.Path) -> Episodes:
     """Write episodes, or one collection after another, to a folder, and map them from there.
 
-    Parts are written as they come, so that they need never stand in memory together.
+    Parts are written one at a time, so that they need not fit in memory together.
     """
-    with making(path) as folder:
+    with create_folder(path) as folder:
         whole: Episodes | None = None
         columns: dict[str, _Column] = {}
         for part in (parts,) if isinstance(parts, Episodes) else parts:
@@ -80,17 +79,17 @@ def save_packed(parts: Episodes | Iterable[Episodes], path: check.Path) -> Episo
                 }
             for name, column in columns.items():
                 column.append(getattr(part, name))
-            whole = part if whole is None else _joined(path, whole, part)
+            whole = part if whole is None else _append_part(path, whole, part)
         if whole is None:
             raise InputError(f"{path}: there are no episodes to write")
         for column in columns.values():
             column.close()
-        finish(folder, whole)
+        write_description(folder, whole)
     return load(path)
 
 
-def finish(folder: Path, episodes: Episodes) -> None:
-    """Write what is small beside the numbers."""
+def write_description(folder: Path, episodes: Episodes) -> None:
+    """Write lengths, terminations and metadata."""
     np.save(folder / "length.npy", episodes.length, allow_pickle=False)
     np.save(folder / "terminated.npy", episodes.terminated, allow_pickle=False)
     described: dict[str, Any] = {
@@ -105,8 +104,8 @@ def finish(folder: Path, episodes: Episodes) -> None:
 
 
 @contextmanager
-def making(path: check.Path) -> Iterator[Path]:
-    """A folder that takes its name only when everything in it has been written."""
+def create_folder(path: check.Path) -> Iterator[Path]:
+    """A temporary folder that is renamed to `path` once everything has been written."""
     target = Path(path)
     if target.exists():
         raise InputError(f"{path}: exists already; remove it or give another name")
@@ -120,18 +119,18 @@ def making(path: check.Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def place_in(folder: Path) -> Place:
-    """Arrays that are files in the folder, to be filled in pieces."""
+def allocate_in(folder: Path) -> Allocate:
+    """An allocator of memory-mapped arrays in the folder."""
 
-    def place(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    def allocate(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
         file = folder / f"{name}.npy"
         values = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
-        # A disk that is full would otherwise show itself by ending the process.
+        # Reserve the space now: writing to a sparse mapping on a full disk kills the process.
         with open(file, "r+b") as opened:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
         return values
 
-    return place
+    return allocate
 
 
 class _Column:
@@ -153,12 +152,12 @@ class _Column:
                 f"{self._path}: field '{self._name}' has type {values.dtype} and size {values.shape[1:]} in "
                 f"one part, {self._dtype} and {self._size} in another; all parts must be alike"
             )
-        for _, block in layout.blocks(values):
+        for _, block in layout.iterate_blocks(values):
             self._file.write(np.ascontiguousarray(block).data)
         self._rows += len(values)
 
     def close(self) -> None:
-        """Say how many rows there are: the header leaves room for any number."""
+        """Write the final number of rows into the header, which has room for any number."""
         self._file.seek(0)
         self._write_header()
         self._file.close()
@@ -172,14 +171,14 @@ class _Column:
         np.lib.format.write_array_header_1_0(self._file, header)
 
 
-def _mapping(present: set[str]) -> dict[str, Any]:
-    """How each field is opened: numbers are mapped, what there is one of for each episode is read."""
+def _mmap_modes(present: set[str]) -> dict[str, Any]:
+    """How to open each field: per-step arrays are mapped, per-episode arrays are read."""
     fields = (*layout.FIELDS, *(name for name in layout.NUMBERS if name not in layout.FIELDS))
     return {name: "r" if name in layout.NUMBERS else None for name in fields if name in present}
 
 
-def _joined(path: check.Path, whole: Episodes, part: Episodes) -> Episodes:
-    """What is small of both; numbers stay those of the first, for they are written already."""
+def _append_part(path: check.Path, whole: Episodes, part: Episodes) -> Episodes:
+    """Lengths, terminations and notes of both; per-step arrays are on disk already."""
     if (whole.n_actions is None) != (part.n_actions is None):
         raise InputError(f"{path}: some parts have discrete actions and some have vectors; write them apart")
     return replace(

@@ -15,13 +15,13 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers import check
-from vlbm.data.readers.columns import DELIMITERS, Columns, Found
+from vlbm.data.readers.columns import DELIMITERS, ColumnMatch, Columns
 from vlbm.data.readers.transitions import assemble
 from vlbm.errors import InputError
 
 
-class Arrangement(NamedTuple):
-    """The order of rows by episode and step (None where they stand so), and which are last in an episode."""
+class RowOrder(NamedTuple):
+    """The order of rows by episode and step (None if they are sorted), and which are last in an episode."""
 
     order: Int[np.ndarray, " rows"] | None
     last: Bool[np.ndarray, " rows"]
@@ -29,17 +29,17 @@ class Arrangement(NamedTuple):
 
 
 class ParquetTable:
-    """A Parquet file read one column at a time, so that it never stands in memory whole."""
+    """A Parquet file read one column at a time, to save memory."""
 
     def __init__(self, path: check.Path) -> None:
         self._path = path
-        with check.reading(path, "Parquet"):
+        with check.translate_errors(path, "Parquet"):
             self._file = pyarrow.parquet.ParquetFile(path)
             self.names: list[str] = list(self._file.schema_arrow.names)
             self.num_rows: int = self._file.metadata.num_rows
 
     def column(self, name: str) -> pa.ChunkedArray:
-        with check.reading(self._path, "Parquet"):
+        with check.translate_errors(self._path, "Parquet"):
             return self._file.read(columns=[name]).column(name)
 
 
@@ -68,7 +68,7 @@ def load_frame(frame: Any, columns: Columns | None = None, *, n_actions: int | N
 
 
 def _as_table(frame: Any) -> pa.Table:
-    """An Arrow table of what users hold; nothing is imported for it."""
+    """An Arrow table from a DataFrame, without importing pandas or polars."""
     try:
         if isinstance(frame, pa.Table):
             return frame
@@ -84,45 +84,49 @@ def _as_table(frame: Any) -> pa.Table:
         ) from error
 
 
-def _assemble(path: check.Path, table: Table, found: dict[str, Found], n_actions: int | None) -> Episodes:
+def _assemble(
+    path: check.Path, table: Table, found: dict[str, ColumnMatch], n_actions: int | None
+) -> Episodes:
     check.not_empty(path, table.num_rows)
     fields: dict[str, np.ndarray] = {
-        "observations": _vectors(path, table, found["observation"]),
-        "rewards": _numbers(path, table, found["reward"].names[0]),
+        "observations": _read_vectors(path, table, found["observation"]),
+        "rewards": _read_numbers(path, table, found["reward"].names[0]),
     }
     if "next_observation" in found:
-        fields["next_observations"] = _vectors(path, table, found["next_observation"])
+        fields["next_observations"] = _read_vectors(path, table, found["next_observation"])
     if "log_prob" in found:
-        fields["log_probs"] = _numbers(path, table, found["log_prob"].names[0])
-    fields["actions"], n_actions = _actions(path, table, found["action"], n_actions)
+        fields["log_probs"] = _read_numbers(path, table, found["log_prob"].names[0])
+    fields["actions"], n_actions = _read_actions(path, table, found["action"], n_actions)
 
-    terminated, truncated = (_flags(path, table, found.get(role)) for role in ("terminated", "truncated"))
-    rows = _arrange(path, table, found, terminated | truncated)
+    terminated, truncated = (
+        _read_flags(path, table, found.get(role)) for role in ("terminated", "truncated")
+    )
+    rows = _order_rows(path, table, found, terminated | truncated)
     if rows.order is not None:
         fields = {name: values[rows.order] for name, values in fields.items()}
         terminated = terminated[rows.order]
     fields |= {"terminals": terminated, "timeouts": rows.last & ~terminated}
-    return assemble(path, fields, n_actions=n_actions, notes=_notes(found, rows))
+    return assemble(path, fields, n_actions=n_actions, notes=_list_assumptions(found, rows))
 
 
-def _arrange(
-    path: check.Path, table: Table, found: dict[str, Found], ended: Bool[np.ndarray, " rows"]
-) -> Arrangement:
+def _order_rows(
+    path: check.Path, table: Table, found: dict[str, ColumnMatch], done: Bool[np.ndarray, " rows"]
+) -> RowOrder:
     """Rows by episode and step, each step once, no episode longer than its end."""
-    step = _steps(path, table, found["step"].names[0]) if "step" in found else None
+    step = _read_steps(path, table, found["step"].names[0]) if "step" in found else None
     if "episode" not in found:
-        # File order; an episode begins after an end, and where the step number falls back.
-        begins = np.zeros(len(ended), bool)
-        begins[1:] = ended[:-1]
+        # File order; an episode begins after a done flag, and where the step number decreases.
+        begins = np.zeros(len(done), bool)
+        begins[1:] = done[:-1]
         if step is not None:
             begins[1:] |= step[1:] <= step[:-1]
         last = np.append(begins[1:], True)
-        return Arrangement(None, last, _gaps(step, last))
+        return RowOrder(None, last, _count_gaps(step, last))
 
     name = found["episode"].names[0]
-    code, labels = _codes(path, table, name)
+    code, labels = _encode_episodes(path, table, name)
     order = np.argsort(code, kind="stable") if step is None else np.lexsort((step, code))
-    code, ended = code[order], ended[order]
+    code, done = code[order], done[order]
     last = np.append(code[1:] != code[:-1], True)
     if step is not None:
         step = step[order]
@@ -133,7 +137,7 @@ def _arrange(
                 f"{path}: episode {labels[code[row]]!r} has step {step[row]} twice "
                 f"(rows {order[row]} and {order[row + 1]}, counting from 0); keep one of them"
             )
-    early = ended & ~last
+    early = done & ~last
     if early.any():
         row = int(np.argmax(early))
         raise InputError(
@@ -141,18 +145,18 @@ def _arrange(
             f"(counting from 0); give each episode an id of its own in '{name}', or put its rows in order"
         )
     in_order = bool((order[1:] > order[:-1]).all())
-    return Arrangement(None if in_order else order, last, _gaps(step, last))
+    return RowOrder(None if in_order else order, last, _count_gaps(step, last))
 
 
-def _gaps(step: Shaped[np.ndarray, " rows"] | None, last: Bool[np.ndarray, " rows"]) -> int:
+def _count_gaps(step: Shaped[np.ndarray, " rows"] | None, last: Bool[np.ndarray, " rows"]) -> int:
     """How often a step number is left out; times of the clock have no such gaps."""
     if step is None or step.dtype.kind not in "iu":
         return 0
     return int((~last[:-1] & (np.diff(step) != 1)).sum())
 
 
-def _notes(found: dict[str, Found], rows: Arrangement) -> tuple[str, ...]:
-    """What missing columns and rows leave open."""
+def _list_assumptions(found: dict[str, ColumnMatch], rows: RowOrder) -> tuple[str, ...]:
+    """What was assumed because of missing columns and rows."""
     notes = []
     if "episode" not in found and "step" not in found:
         cuts = [found[role].names[0] for role in ("terminated", "truncated") if role in found]
@@ -172,28 +176,28 @@ def _notes(found: dict[str, Found], rows: Arrangement) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _actions(
-    path: check.Path, table: Table, found: Found, n_actions: int | None
+def _read_actions(
+    path: check.Path, table: Table, found: ColumnMatch, n_actions: int | None
 ) -> tuple[np.ndarray, int | None]:
     kind = table.column(found.names[0]).type
     whole = found.single and (pa.types.is_integer(kind) or pa.types.is_boolean(kind))
     if len(found.names) == 1 and not _is_list(kind) and (whole or n_actions is not None):
-        return check.action_ids(path, found.names[0], _plain(path, table, found.names[0]), n_actions)
-    return _vectors(path, table, found), n_actions
+        return check.action_ids(path, found.names[0], _to_array(path, table, found.names[0]), n_actions)
+    return _read_vectors(path, table, found), n_actions
 
 
-def _vectors(path: check.Path, table: Table, found: Found) -> Float[np.ndarray, "rows size"]:
+def _read_vectors(path: check.Path, table: Table, found: ColumnMatch) -> Float[np.ndarray, "rows size"]:
     """Columns side by side, or the lists of a single column."""
     if len(found.names) == 1 and _is_list(table.column(found.names[0]).type):
-        return _lists(path, table, found.names[0])
+        return _read_lists(path, table, found.names[0])
     values = np.empty((table.num_rows, len(found.names)), np.float32)
     for index, name in enumerate(found.names):
-        values[:, index] = _numbers(path, table, name)
+        values[:, index] = _read_numbers(path, table, name)
     return values
 
 
-def _lists(path: check.Path, table: Table, name: str) -> Float[np.ndarray, "rows size"]:
-    column = _filled(path, table, name)
+def _read_lists(path: check.Path, table: Table, name: str) -> Float[np.ndarray, "rows size"]:
+    column = _column_without_nulls(path, table, name)
     lengths = pc.list_value_length(column).to_numpy()
     if (lengths != lengths[0]).any() or lengths[0] == 0:
         row = int(np.argmax(lengths != lengths[0]))
@@ -202,35 +206,37 @@ def _lists(path: check.Path, table: Table, name: str) -> Float[np.ndarray, "rows
             f"but one of {lengths[0]} in row 0; all must have the same length, at least 1"
         )
     flat = pa.table({name: pc.list_flatten(column)})
-    return _numbers(path, flat, name, per_row=int(lengths[0])).reshape(len(lengths), -1)
+    return _read_numbers(path, flat, name, per_row=int(lengths[0])).reshape(len(lengths), -1)
 
 
-def _numbers(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> Float[np.ndarray, " rows"]:
-    values = _plain(path, table, name, per_row=per_row)
+def _read_numbers(
+    path: check.Path, table: Table, name: str, *, per_row: int = 1
+) -> Float[np.ndarray, " rows"]:
+    values = _to_array(path, table, name, per_row=per_row)
     return check.finite(path, name, values, at=np.arange(len(values)) // per_row)
 
 
-def _flags(path: check.Path, table: Table, found: Found | None) -> Bool[np.ndarray, " rows"]:
+def _read_flags(path: check.Path, table: Table, found: ColumnMatch | None) -> Bool[np.ndarray, " rows"]:
     if found is None:
         return np.zeros(table.num_rows, bool)
-    return check.flags(path, found.names[0], _plain(path, table, found.names[0]))
+    return check.flags(path, found.names[0], _to_array(path, table, found.names[0]))
 
 
-def _steps(path: check.Path, table: Table, name: str) -> Shaped[np.ndarray, " rows"]:
+def _read_steps(path: check.Path, table: Table, name: str) -> Shaped[np.ndarray, " rows"]:
     """Step numbers, or times: anything with an order that is not text."""
-    column = _filled(path, table, name)
+    column = _column_without_nulls(path, table, name)
     if pa.types.is_temporal(column.type):
         return column.to_numpy()
-    values = _plain(path, table, name)
-    # Only checked: single precision would make clock times equal.
+    values = _to_array(path, table, name)
+    # Checked only: in single precision, clock times would collide.
     check.finite(path, name, values)
     return values
 
 
-def _codes(path: check.Path, table: Table, name: str) -> tuple[Int[np.ndarray, " rows"], list]:
+def _encode_episodes(path: check.Path, table: Table, name: str) -> tuple[Int[np.ndarray, " rows"], list]:
     """Each row's episode as a number in the order of the ids, and the ids."""
-    with check.reading(path, "a table"):
-        column = _filled(path, table, name).combine_chunks().dictionary_encode()
+    with check.translate_errors(path, "a table"):
+        column = _column_without_nulls(path, table, name).combine_chunks().dictionary_encode()
         order = pc.array_sort_indices(column.dictionary).to_numpy()
         labels = column.dictionary.take(pa.array(order)).to_pylist()
     rank = np.empty(len(order), np.int64)
@@ -238,9 +244,9 @@ def _codes(path: check.Path, table: Table, name: str) -> tuple[Int[np.ndarray, "
     return rank[column.indices.to_numpy()], labels
 
 
-def _plain(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> Shaped[np.ndarray, " rows"]:
+def _to_array(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> Shaped[np.ndarray, " rows"]:
     """A column of numbers or flags as an array."""
-    column = _filled(path, table, name, per_row=per_row)
+    column = _column_without_nulls(path, table, name, per_row=per_row)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     if not (
@@ -248,7 +254,7 @@ def _plain(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> Sh
         or pa.types.is_floating(column.type)
         or pa.types.is_boolean(column.type)
     ):
-        with check.reading(path, "a table"):
+        with check.translate_errors(path, "a table"):
             values = column.to_pylist()
         row = next((row for row, value in enumerate(values) if not _is_number(value)), 0)
         raise InputError(
@@ -258,7 +264,7 @@ def _plain(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> Sh
     return column.to_numpy()
 
 
-def _filled(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> pa.ChunkedArray:
+def _column_without_nulls(path: check.Path, table: Table, name: str, *, per_row: int = 1) -> pa.ChunkedArray:
     """A column without gaps."""
     column = table.column(name)
     if pa.types.is_dictionary(column.type):
@@ -291,7 +297,7 @@ def _is_parquet(path: check.Path) -> bool:
 
 def _csv_header(path: check.Path) -> tuple[str, list[str]]:
     """The character between columns, and their names."""
-    with check.reading(path, "CSV"), open(path, encoding="utf-8-sig", newline="") as file:
+    with check.translate_errors(path, "CSV"), open(path, encoding="utf-8-sig", newline="") as file:
         line = file.readline()
         delimiter = max(DELIMITERS, key=line.count)
         return delimiter, [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
@@ -299,10 +305,10 @@ def _csv_header(path: check.Path) -> tuple[str, list[str]]:
 
 def _read_csv(path: check.Path, names: Sequence[str]) -> pa.Table:
     delimiter, present = _csv_header(path)
-    with check.reading(path, "CSV"):
+    with check.translate_errors(path, "CSV"):
         return pyarrow.csv.read_csv(
             path,
-            # Our own reading of the header, so that blanks around a name do not matter.
+            # The header is parsed here, so that blanks around names are ignored.
             read_options=pyarrow.csv.ReadOptions(column_names=present, skip_rows=1),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
             convert_options=pyarrow.csv.ConvertOptions(include_columns=list(names)),

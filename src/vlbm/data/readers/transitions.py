@@ -22,16 +22,16 @@ FIELDS = (*REQUIRED, "timeouts", "next_observations", *LOG_PROB)
 BLOCK_ROWS = 65_536
 
 
-# Makes the array that a field of Episodes is to fill, given its name, shape and type.
-Place = Callable[[str, tuple[int, ...], type], np.ndarray]
+# Allocates the array of a field of Episodes, given its name, shape and type.
+Allocate = Callable[[str, tuple[int, ...], type], np.ndarray]
 
 
-def in_memory(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+def allocate_in_memory(name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
     return np.empty(shape, dtype)
 
 
-class Cut(NamedTuple):
-    """Where the recorded episodes lie in the file, and where their observations go."""
+class Segments(NamedTuple):
+    """Rows of the recorded episodes in the file, and target rows of their observations."""
 
     begin: Int[np.ndarray, " recorded"]  # row of each recorded episode's first step
     end: Int[np.ndarray, " recorded"]  # and of its last
@@ -79,41 +79,53 @@ def assemble(
     *,
     n_actions: int | None = None,
     notes: tuple[str, ...] = (),
-    place: Place = in_memory,
+    allocate: Allocate = allocate_in_memory,
 ) -> Episodes:
-    """Episodes from fields named as in D4RL; `notes` grows by what had to be assumed.
+    """Episodes from fields named as in D4RL; assumptions are appended to `notes`.
 
-    Reads block by block straight into place, so that an HDF5 file never stands in memory twice.
+    Blocks are read straight into the target arrays, so that the data are in memory only once.
     """
     _check_shapes(path, fields)
-    terminal = check.flags(path, "terminals", _column(path, fields["terminals"]))
-    timeout, assumed = _timeouts(path, fields, terminal)
-    ended = terminal | timeout
-    if not ended[-1]:
-        ended[-1] = True
+    terminal = check.flags(path, "terminals", _read_column(path, fields["terminals"]))
+    timeout, assumed = _find_timeouts(path, fields, terminal)
+    done = terminal | timeout
+    if not done[-1]:
+        done[-1] = True
         if "timeouts" in fields:
             assumed += ("the last episode has no end in the file and is read as cut off there",)
-    end = np.flatnonzero(ended)
+    end = np.flatnonzero(done)
     known = "next_observations" in fields
-    cut = _cut(end, terminal[end], final_known=known)
-    if not cut.length.any():
+    segments = _segment(end, terminal[end], final_known=known)
+    if not segments.length.any():
         raise InputError(
             f"{path}: every episode is one step cut off before its outcome was recorded; "
             "give a file with next observations"
         )
-    action, n_actions = _actions(path, fields["actions"], n_actions, cut, place)
+    action, n_actions = _read_actions(path, fields["actions"], n_actions, segments, allocate)
     log_prob = next((name for name in LOG_PROB if name in fields), None)
     return Episodes(
-        observation=_observations(path, fields, cut, place),
+        observation=_read_observations(path, fields, segments, allocate),
         action=action,
-        reward=_steps(path, "rewards", fields["rewards"], cut, place("reward", (_count(cut),), np.float32)),
-        length=cut.length[cut.kept],
-        terminated=cut.terminated[cut.kept],
+        reward=_read_steps(
+            path,
+            "rewards",
+            fields["rewards"],
+            segments,
+            allocate("reward", (_count_steps(segments),), np.float32),
+        ),
+        length=segments.length[segments.kept],
+        terminated=segments.terminated[segments.kept],
         log_prob=None
         if log_prob is None
-        else _steps(path, log_prob, fields[log_prob], cut, place("log_prob", (_count(cut),), np.float32)),
+        else _read_steps(
+            path,
+            log_prob,
+            fields[log_prob],
+            segments,
+            allocate("log_prob", (_count_steps(segments),), np.float32),
+        ),
         n_actions=n_actions,
-        notes=(*notes, *assumed, *(() if known else _unknown_finals(cut))),
+        notes=(*notes, *assumed, *(() if known else _note_unknown_finals(segments))),
     )
 
 
@@ -137,14 +149,14 @@ def _check_shapes(path: check.Path, fields: Mapping[str, Rows]) -> None:
             )
 
 
-def _timeouts(
+def _find_timeouts(
     path: check.Path, fields: Mapping[str, Rows], terminal: Bool[np.ndarray, " rows"]
 ) -> tuple[Bool[np.ndarray, " rows"], tuple[str, ...]]:
-    """Where a time limit ended an episode, and what had to be assumed."""
+    """Steps at which a time limit ended an episode, and assumptions made."""
     if "timeouts" in fields:
-        return check.flags(path, "timeouts", _column(path, fields["timeouts"])), ()
+        return check.flags(path, "timeouts", _read_column(path, fields["timeouts"])), ()
     if "next_observations" in fields:
-        jump = _jumps(path, fields) & ~terminal
+        jump = _find_jumps(path, fields) & ~terminal
         if jump.any():
             where = f"({jump.sum()} of {len(jump)} steps)"
             return jump, (
@@ -156,30 +168,30 @@ def _timeouts(
     return np.zeros_like(terminal), (note,)
 
 
-def _jumps(path: check.Path, fields: Mapping[str, Rows]) -> Bool[np.ndarray, " rows"]:
+def _find_jumps(path: check.Path, fields: Mapping[str, Rows]) -> Bool[np.ndarray, " rows"]:
     """True where a step's next observation is not the observation of the row below."""
     count = fields["rewards"].shape[0]
     jump = np.zeros(count, bool)
-    for start, following in _blocks(path, "next_observations", fields["next_observations"]):
+    for start, following in _iterate_blocks(path, "next_observations", fields["next_observations"]):
         stop = min(start + len(following), count - 1)
-        below = _slice(path, fields["observations"], start + 1, stop + 1)
+        below = _read_slice(path, fields["observations"], start + 1, stop + 1)
         below = check.finite(path, "observations", below, at=range(start + 1, stop + 1))
         following = following[: stop - start]
         jump[start:stop] = (below.reshape(following.shape) != following).any(axis=1)
     return jump
 
 
-def _cut(
+def _segment(
     end: Int[np.ndarray, " recorded"], terminated: Bool[np.ndarray, " recorded"], *, final_known: bool
-) -> Cut:
-    """Place every observation; without the one that follows an episode's last step, that step may go."""
+) -> Segments:
+    """The segments; without next observations, truncated episodes lose their last step."""
     recorded = np.diff(end, prepend=-1)
-    # A step whose outcome nobody recorded teaches nothing, so its observation becomes the final one.
-    # Where the system itself ended the episode, nothing follows and the last step's reward must stay.
+    # The outcome of the last step of a truncated episode is unknown, so its observation becomes the final
+    # one. In terminated episodes no observation is needed after it, and the last reward is kept.
     shortened = np.zeros_like(terminated) if final_known else ~terminated
     length = recorded - shortened
     observations = np.where(length > 0, length + 1, 0)
-    return Cut(
+    return Segments(
         begin=end + 1 - recorded,
         end=end,
         length=length,
@@ -189,30 +201,32 @@ def _cut(
     )
 
 
-def _observations(
-    path: check.Path, fields: Mapping[str, Rows], cut: Cut, place: Place
+def _read_observations(
+    path: check.Path, fields: Mapping[str, Rows], segments: Segments, allocate: Allocate
 ) -> Float[np.ndarray, "steps+episodes obs"]:
     size = check.vectors(path, "observations", fields["observations"].shape)
-    observation = place("observation", (_count(cut) + int(cut.kept.sum()), size), np.float32)
-    for start, block in _blocks(path, "observations", fields["observations"]):
-        target, rows = cut.observations(start, start + len(block))
+    observation = allocate(
+        "observation", (_count_steps(segments) + int(segments.kept.sum()), size), np.float32
+    )
+    for start, block in _iterate_blocks(path, "observations", fields["observations"]):
+        target, rows = segments.observations(start, start + len(block))
         observation[target] = block[rows]
     if "next_observations" not in fields:
-        ended = cut.final_row[cut.kept & cut.terminated]
-        observation[ended] = observation[ended - 1]
+        done = segments.final_row[segments.kept & segments.terminated]
+        observation[done] = observation[done - 1]
         return observation
-    following, end = fields["next_observations"], cut.end
-    for start, stop in _spans(following):
+    following, end = fields["next_observations"], segments.end
+    for start, stop in _block_bounds(following):
         first, last = np.searchsorted(end, (start, stop))
         if first < last:
-            final = _slice(path, following, start, stop)[end[first:last] - start]
+            final = _read_slice(path, following, start, stop)[end[first:last] - start]
             final = check.finite(path, "next_observations", final, at=end[first:last])
-            observation[cut.final_row[first:last]] = final.reshape(last - first, size)
+            observation[segments.final_row[first:last]] = final.reshape(last - first, size)
     return observation
 
 
-def _actions(
-    path: check.Path, values: Rows, n_actions: int | None, cut: Cut, place: Place
+def _read_actions(
+    path: check.Path, values: Rows, n_actions: int | None, segments: Segments, allocate: Allocate
 ) -> tuple[Float[np.ndarray, "steps act"] | Int[np.ndarray, " steps"], int | None]:
     """Vectors, or ids where there is one whole number for each step or `n_actions` says so."""
     size = check.vectors(path, "actions", values.shape)
@@ -222,34 +236,37 @@ def _actions(
             "discrete actions, one id for each step; leave out n_actions"
         )
     if n_actions is not None or (size == 1 and values.dtype.kind in "iub"):
-        ids, n_actions = check.action_ids(path, "actions", _column(path, values), n_actions)
-        action = place("action", (_count(cut),), np.int32)
-        target, rows = cut.steps(0, len(ids))
+        ids, n_actions = check.action_ids(path, "actions", _read_column(path, values), n_actions)
+        action = allocate("action", (_count_steps(segments),), np.int32)
+        target, rows = segments.steps(0, len(ids))
         action[target] = ids[rows]
         return action, n_actions
-    return _steps(path, "actions", values, cut, place("action", (_count(cut), size), np.float32)), None
+    return _read_steps(
+        path, "actions", values, segments, allocate("action", (_count_steps(segments), size), np.float32)
+    ), None
 
 
-def _steps(
-    path: check.Path, name: str, values: Rows, cut: Cut, out: Float[np.ndarray, "steps *size"]
+def _read_steps(
+    path: check.Path, name: str, values: Rows, segments: Segments, out: Float[np.ndarray, "steps *size"]
 ) -> Float[np.ndarray, "steps *size"]:
     """The steps that are kept of a field, written where they belong."""
-    for start, block in _blocks(path, name, values):
-        target, rows = cut.steps(start, start + len(block))
+    for start, block in _iterate_blocks(path, name, values):
+        target, rows = segments.steps(start, start + len(block))
         out[target] = block[rows].reshape(-1, *out.shape[1:])
     return out
 
 
-def _count(cut: Cut) -> int:
-    return int(cut.length.sum())
+def _count_steps(segments: Segments) -> int:
+    return int(segments.length.sum())
 
 
-def _unknown_finals(cut: Cut) -> tuple[str, ...]:
+def _note_unknown_finals(segments: Segments) -> tuple[str, ...]:
     """What was assumed because next observations were not recorded."""
     counts = {
-        "terminated episodes repeat their last observation as the final one": cut.terminated,
-        "cut-off episodes lose their last step, whose outcome is unknown": ~cut.terminated & cut.kept,
-        "cut-off episodes of a single step are left out": cut.length == 0,
+        "terminated episodes repeat their last observation as the final one": segments.terminated,
+        "cut-off episodes lose their last step, whose outcome is unknown": ~segments.terminated
+        & segments.kept,
+        "cut-off episodes of a single step are left out": segments.length == 0,
     }
     return tuple(
         f"no next observations: {what} ({affected.sum()} of {len(affected)} episodes)"
@@ -258,30 +275,30 @@ def _unknown_finals(cut: Cut) -> tuple[str, ...]:
     )
 
 
-def _column(path: check.Path, values: Rows) -> Shaped[np.ndarray, " rows"]:
-    return _slice(path, values, 0, values.shape[0]).reshape(-1)
+def _read_column(path: check.Path, values: Rows) -> Shaped[np.ndarray, " rows"]:
+    return _read_slice(path, values, 0, values.shape[0]).reshape(-1)
 
 
-def _slice(path: check.Path, values: Rows, start: int, stop: int) -> Shaped[np.ndarray, "rows ..."]:
-    # Arrays cannot fail here; a damaged HDF5 file shows itself only when its chunks are unpacked.
-    with check.reading(path, "HDF5"):
+def _read_slice(path: check.Path, values: Rows, start: int, stop: int) -> Shaped[np.ndarray, "rows ..."]:
+    # A damaged HDF5 file raises only when its chunks are decompressed.
+    with check.translate_errors(path, "HDF5"):
         return np.asarray(values[start:stop])
 
 
-def _spans(values: Rows) -> Iterator[tuple[int, int]]:
+def _block_bounds(values: Rows) -> Iterator[tuple[int, int]]:
     """First and last row (exclusive) of each block to read at once."""
     count = values.shape[0]
-    # HDF5 unpacks whole chunks, so blocks that end between two chunks unpack each of them once.
+    # Blocks are whole HDF5 chunks, so that each chunk is decompressed once.
     chunk = (getattr(values, "chunks", None) or (1,))[0]
     size = max(BLOCK_ROWS // chunk, 1) * chunk
     for start in range(0, count, size):
         yield start, min(start + size, count)
 
 
-def _blocks(
+def _iterate_blocks(
     path: check.Path, name: str, values: Rows
 ) -> Iterator[tuple[int, Float[np.ndarray, "block size"]]]:
     """First row and checked contents of each block, as vectors."""
-    for start, stop in _spans(values):
-        block = check.finite(path, name, _slice(path, values, start, stop), at=range(start, stop))
+    for start, stop in _block_bounds(values):
+        block = check.finite(path, name, _read_slice(path, values, start, stop), at=range(start, stop))
         yield start, block.reshape(stop - start, -1)

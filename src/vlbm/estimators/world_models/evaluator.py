@@ -104,8 +104,8 @@ class WorldEvaluator(Evaluator):
             key=jax.random.fold_in(jax.random.key(request.seed), index),
             progress=request.progress,
         )
-        if request.witness is not None:
-            request.witness(index, imagined)
+        if request.recorder is not None:
+            request.recorder(index, imagined)
         return imagined
 
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:

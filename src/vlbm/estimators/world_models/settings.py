@@ -23,8 +23,8 @@ from vlbm.estimators.base import Estimator, Run, described, plain
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.estimators.world_models.validation import open_loop_validation
 from vlbm.nn.optimiser import Schedule
-from vlbm.nn.training import Evaluated, History, train
-from vlbm.parallel import Place, side_by_side
+from vlbm.nn.training import History, LossOutput, train
+from vlbm.parallel import Devices, run_parallel
 from vlbm.progress import Progress
 from vlbm.results.diagnostics.support import Support
 from vlbm.worlds.base import Imagination, World
@@ -66,7 +66,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
         """How batches are drawn where the longest episode has so many steps."""
 
     @abstractmethod
-    def evaluate_loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> Evaluated:
+    def evaluate_loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> LossOutput:
         """The loss on a batch of windows."""
 
     @staticmethod
@@ -94,7 +94,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
         settings: Any = self  # a dataclass, as every subclass is
         identity = {"settings": plain(asdict(settings)), "data": episodes.fingerprint(), "seed": run.seed}
 
-        def train_one(index: int, place: Place) -> tuple[Any, History]:
+        def train_one(index: int, devices: Devices) -> tuple[Any, History]:
             title = "training" if self.models == 1 else f"training {index + 1}/{self.models}"
             return self.train_world(
                 training,
@@ -103,13 +103,13 @@ class WorldSettings(Estimator[WorldEvaluator]):
                 checkpoint=run.directory and run.directory / f"checkpoint_{index}.safetensors",
                 resume=run.resume,
                 identity={**identity, "model": index},
-                place=place,
-                progress=progress.titled(title),
+                devices=devices,
+                progress=progress.with_title(title),
             )
 
-        with run.progress.together() as progress:
+        with run.progress.shared_display() as progress:
             jobs = [partial(train_one, index) for index in range(self.models)]
-            trained = side_by_side(jobs, batch=self.batch)
+            trained = run_parallel(jobs, batch=self.batch)
         interrupted = any(history.interrupted for _, history in trained)
         kept = select(trained, self.keep or self.models)
         worlds = tuple(world for world, _ in kept)
@@ -142,7 +142,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
         checkpoint: Path | None,
         resume: bool,
         identity: dict[str, Any],
-        place: Place,
+        devices: Devices,
         progress: Progress,
     ) -> tuple[Any, History]:
         """One world, the best of its course by open-loop error on the episodes held out."""
@@ -161,7 +161,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
             checkpoint=checkpoint,
             resume=resume,
             identity=identity,
-            place=place,
+            devices=devices,
             progress=progress,
         )
 
@@ -224,7 +224,7 @@ class Loss:
 
     settings: WorldSettings
 
-    def __call__(self, model: World, batch: Window, key: PRNGKeyArray) -> Evaluated:
+    def __call__(self, model: World, batch: Window, key: PRNGKeyArray) -> LossOutput:
         return self.settings.evaluate_loss(model, batch, key)
 
 

@@ -14,7 +14,7 @@ from vlbm.data.scaler import Scaler
 from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.world_models.settings import WorldSettings, check_training, fit_changes
-from vlbm.nn.training import Evaluated
+from vlbm.nn.training import LossOutput
 from vlbm.worlds.base import Imagination
 from vlbm.worlds.transition import EmissionKind
 
@@ -61,10 +61,10 @@ class TransitionSettings(WorldSettings):
     def plan(self, longest: int) -> Plan:
         return Plan(self.batch, steps=1)
 
-    def evaluate_loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> Evaluated:
+    def evaluate_loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> LossOutput:
         terms = jax.tree.map(jnp.mean, jax.vmap(model.objective)(batch))
         loss = -sum(terms.values())
-        return Evaluated(loss, {"loss": loss, **terms}, model)
+        return LossOutput(loss, {"loss": loss, **terms}, model)
 
     def scaled_to(self, log: EpisodeView) -> dict[str, Scaler]:
         scalers = super().scaled_to(log)

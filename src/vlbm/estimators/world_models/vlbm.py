@@ -14,7 +14,7 @@ from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.world_models.settings import WorldSettings, check_training, fit_changes
 from vlbm.nn.layers import LayerKind
-from vlbm.nn.training import Evaluated
+from vlbm.nn.training import LossOutput
 from vlbm.worlds.architecture import Sizes, make_model
 from vlbm.worlds.base import Imagination, SamplingKind
 from vlbm.worlds.vlbm import BranchingModel, RsaKind, TerminationKind, Weights, algorithm_1
@@ -94,9 +94,9 @@ class VLBM(WorldSettings):
             return Plan(self.batch, longest, whole=True)
         return Plan(self.batch, self.window, at_start=self.at_start)
 
-    def evaluate_loss(self, model: BranchingModel, batch: Window, key: PRNGKeyArray) -> Evaluated:
+    def evaluate_loss(self, model: BranchingModel, batch: Window, key: PRNGKeyArray) -> LossOutput:
         loss, terms, moved = algorithm_1(model, batch, self.weights, key=key)
-        return Evaluated(loss, {"loss": loss, **terms._asdict()}, moved)
+        return LossOutput(loss, {"loss": loss, **terms._asdict()}, moved)
 
     def assemble(
         self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any

@@ -1,1 +1,1 @@
-"""What a decision rests on beside the estimates: the log, the imagined episodes and the model, in summary."""
+"""Diagnostics for the page: summaries of the log, of the roll-outs and of the model."""

@@ -1,4 +1,4 @@
-"""LatentMap: encoded steps on a plane, so that one sees where policies lead."""
+"""LatentMap: latents of logged and imagined steps, projected onto a plane."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from vlbm.results.diagnostics.support import some_of
+from vlbm.results.diagnostics.support import subsample
 
 POINTS = 600
 LOGGED = -1  # the owner of logged steps
@@ -32,22 +32,22 @@ def map_latents(
     points: int = POINTS,
     seed: int = 0,
 ) -> LatentMap:
-    """As many steps of every owner as of any other, laid out by t-SNE, or by PCA where that is missing."""
+    """Equally many steps of every owner, embedded by t-SNE, or by PCA without scikit-learn."""
     generator = np.random.default_rng(seed)
     owners = np.unique(owner)
     share = max(points // len(owners), 1)
-    chosen = np.concatenate([some_of(np.flatnonzero(owner == one), share, generator) for one in owners])
+    chosen = np.concatenate([subsample(np.flatnonzero(owner == one), share, generator) for one in owners])
     sample = latents[chosen].astype(np.float64)
-    # t-SNE needs more points than neighbours; of a handful, the plane of largest spread tells as much.
+    # t-SNE needs more points than neighbours.
     if importlib.util.find_spec("sklearn") is not None and len(sample) >= 30:
-        technique, placed = "t-SNE", _neighbours(sample, seed)
+        technique, placed = "t-SNE", _embed_tsne(sample, seed)
     else:
-        technique, placed = "PCA", principal_plane(sample)
+        technique, placed = "PCA", project_pca(sample)
     return LatentMap(technique, placed.astype(np.float32), owner[chosen], returns[chosen])
 
 
-def principal_plane(sample: Float[np.ndarray, "points latents"]) -> Float[np.ndarray, "points 2"]:
-    """The two directions in which points spread most; zeros where there are fewer."""
+def project_pca(sample: Float[np.ndarray, "points latents"]) -> Float[np.ndarray, "points 2"]:
+    """The first two principal components, padded with zeros."""
     centred = sample - sample.mean(axis=0)
     left, size, _ = np.linalg.svd(centred, full_matrices=False)
     placed = np.zeros((len(sample), 2))
@@ -56,10 +56,10 @@ def principal_plane(sample: Float[np.ndarray, "points latents"]) -> Float[np.nda
     return placed
 
 
-def _neighbours(sample: Float[np.ndarray, "points latents"], seed: int) -> Float[np.ndarray, "points 2"]:
+def _embed_tsne(sample: Float[np.ndarray, "points latents"], seed: int) -> Float[np.ndarray, "points 2"]:
     from sklearn.manifold import TSNE
 
-    spread = principal_plane(sample)
+    spread = project_pca(sample)
     start = spread / max(float(spread[:, 0].std()), 1e-12) * 1e-4
     perplexity = min(30.0, (len(sample) - 1) / 3)
     return TSNE(init=start, perplexity=perplexity, max_iter=400, random_state=seed).fit_transform(sample)

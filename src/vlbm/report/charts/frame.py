@@ -9,8 +9,8 @@ from typing import Any, Self
 from markupsafe import Markup
 
 from vlbm.report.charts.scale import Scale
-from vlbm.report.charts.svg import drawing, element, text
-from vlbm.report.numbers import short
+from vlbm.report.charts.svg import draw, element, text
+from vlbm.report.numbers import format_short
 
 WIDTH, HEIGHT = 340, 214
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 24, 38
@@ -18,15 +18,15 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 10, 24, 38
 
 @dataclass(frozen=True)
 class Frame:
-    """Two scales with quiet axes; marks are drawn by charts."""
+    """Two scales with axes; charts draw the marks."""
 
     x: Scale
     y: Scale
     x_label: str
     y_label: str
     height: float = HEIGHT
-    x_text: Callable[[float], str] = short
-    y_text: Callable[[float], str] = short
+    x_text: Callable[[float], str] = format_short
+    y_text: Callable[[float], str] = format_short
 
     @classmethod
     def of(
@@ -52,4 +52,4 @@ class Frame:
         parts.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom, class_="axis"))
         parts.append(text(2, 11, self.y_label, class_="label"))
         parts.append(text((LEFT + WIDTH - RIGHT) / 2, self.height - 4, self.x_label, class_="label middle"))
-        return drawing(WIDTH, self.height, title, *parts, *marks)
+        return draw(WIDTH, self.height, title, *parts, *marks)

@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from vlbm.report.charts.frame import Frame
 from vlbm.report.charts.scale import extent
-from vlbm.report.charts.svg import element, points
-from vlbm.report.numbers import percent, short
+from vlbm.report.charts.svg import element, join_points
+from vlbm.report.numbers import format_percent, format_short
 from vlbm.report.parts import Chart, Table
 
 BINS = 20
@@ -36,13 +36,13 @@ def histogram_chart(
         (0.0, top * 1.08),
         x_label=x_label,
         y_label="share of episodes",
-        y_text=percent,
+        y_text=format_percent,
     )
     marks = []
     for (_, style, _), share in zip(groups, shares, strict=True):
         xs = np.repeat(edges, 2)
         ys = np.concatenate([[0.0], np.repeat(share, 2), [0.0]])
-        outline = points(map(frame.x, xs), map(frame.y, ys))
+        outline = join_points(map(frame.x, xs), map(frame.y, ys))
         marks.append(element("polygon", points=outline, class_=f"area {style}"))
     legend = [(style, label) for label, style, _ in groups]
     if mark is not None:
@@ -50,7 +50,10 @@ def histogram_chart(
         marks.append(element("line", x1=at, x2=at, y1=frame.y(0.0), y2=frame.y(top), class_="marker"))
         legend.append(("marker", mark[0]))
     rows = tuple(
-        (f"{short(_few(low))} to {short(_few(high))}", *(percent(share[index], 1) for share in shares))
+        (
+            f"{format_short(_round_digits(low))} to {format_short(_round_digits(high))}",
+            *(format_percent(share[index], 1) for share in shares),
+        )
         for index, (low, high) in enumerate(pairwise(edges))
     )
     table = Table((x_label, *(label for label, _, _ in groups)), rows)
@@ -65,5 +68,5 @@ def bin_edges(
     return np.linspace(low, high, bins + 1)
 
 
-def _few(value: float) -> float:
+def _round_digits(value: float) -> float:
     return float(f"{value:.3g}")

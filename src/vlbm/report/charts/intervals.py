@@ -12,7 +12,7 @@ from vlbm.report.charts.svg import element
 from vlbm.report.numbers import Formatter
 from vlbm.report.parts import Chart, Table
 
-PAD = 2.5  # per cent kept free at both ends, so that round marks are whole
+PAD = 2.5  # margin at both ends, in per cent
 
 
 @dataclass(frozen=True)
@@ -37,32 +37,34 @@ def interval_bar(
 ) -> Markup:
     """One lane for every mark; a dashed line for a reference, a diamond outline for the truth.
 
-    Places are shares of the width, so that the bar stretches with its column while dots stay round.
+    Positions are shares of the width, so that the bar stretches with its column while dots stay round.
     """
     scale = Scale(*bounds, PAD, 100 - PAD)
     height = lane * len(marks)
     parts = []
     if reference is not None and bounds[0] <= reference <= bounds[1]:
-        at = _share(scale(reference))
+        at = _format_share(scale(reference))
         parts.append(element("line", x1=at, x2=at, y1=0, y2=height, class_="reference"))
     for index, mark in enumerate(marks):
         middle = lane * (index + 0.5)
         low, high = scale(mark.lower), scale(mark.upper)
         bar = {
-            "x": _share(low),
-            "width": _share(max(high - low, 0.3)),
+            "x": _format_share(low),
+            "width": _format_share(max(high - low, 0.3)),
             "y": middle - 3.5,
             "height": 7,
             "rx": 3.5,
         }
         parts.append(element("rect", class_=f"reach {mark.style}", **bar))
         parts.append(
-            element("circle", cx=_share(scale(mark.value)), cy=middle, r=4.5, class_=f"dot {mark.style}")
+            element(
+                "circle", cx=_format_share(scale(mark.value)), cy=middle, r=4.5, class_=f"dot {mark.style}"
+            )
         )
     if truth is not None:
-        # A nested picture has coordinates of its own, and so moves by a share of the width.
+        # A nested <svg> can be positioned by a share of the width, a path cannot.
         diamond = element("path", d="M0 -7L5 0L0 7L-5 0Z", class_="truth")
-        parts.append(element("svg", diamond, x=_share(scale(truth)), y=height / 2, class_="spot"))
+        parts.append(element("svg", diamond, x=_format_share(scale(truth)), y=height / 2, class_="spot"))
     return element(
         "svg",
         element("title", description),
@@ -74,7 +76,7 @@ def interval_bar(
     )
 
 
-def _share(value: float) -> str:
+def _format_share(value: float) -> str:
     return f"{value:.2f}%"
 
 
@@ -90,11 +92,11 @@ def lanes_chart(
     """A lane for every mark, all on one scale; a row is a name, its marks and perhaps a truth."""
     parts = []
     for name, marks, truth in rows:
-        told = "; ".join(
+        description = "; ".join(
             f"{mark.label} {write(mark.value)} ({write(mark.lower)} to {write(mark.upper)})" for mark in marks
         )
         bar = interval_bar(
-            marks, bounds, description=f"{name}: {told}", reference=reference, truth=truth, lane=14
+            marks, bounds, description=f"{name}: {description}", reference=reference, truth=truth, lane=14
         )
         parts.append(
             element("div", element("span", name, class_="lane-name", title=name), bar, class_="lane")

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from vlbm.report.charts.frame import Frame
 from vlbm.report.charts.scale import extent
-from vlbm.report.charts.svg import element, points, stretches
-from vlbm.report.numbers import NOTHING, short
+from vlbm.report.charts.svg import element, finite_runs, join_points
+from vlbm.report.numbers import NOTHING, format_short
 from vlbm.report.parts import Chart, Table
 
 ROWS = 11  # of the table under a chart
@@ -39,7 +39,7 @@ def line_chart(
     y_label: str,
     y_range: tuple[float, float] | None = None,
     x_range: tuple[float, float] | None = None,
-    y_text: Callable[[float], str] = short,
+    y_text: Callable[[float], str] = format_short,
     diagonal: bool = False,
     caption: str = "",
     option: str | None = None,
@@ -59,9 +59,9 @@ def line_chart(
         ends = {"x1": frame.x(low), "y1": frame.y(low), "x2": frame.x(high), "y2": frame.y(high)}
         marks.append(element("line", class_="guide", **ends))
     for line in lines:
-        marks += _band(line, frame)
+        marks += _draw_band(line, frame)
     for line in lines:
-        marks += _line(line, frame)
+        marks += _draw_line(line, frame)
     return Chart(
         title,
         frame.draw(title, *marks),
@@ -81,28 +81,29 @@ def lines_table(lines: Sequence[Line], x_label: str, y_text: Callable[[float], s
         at = np.flatnonzero(np.asarray(line.x, float) == x)
         if not len(at) or not np.isfinite(line.y[at[0]]):
             return NOTHING
-        middle = y_text(_rounded(line.y[at[0]]))
+        middle = y_text(_round_digits(line.y[at[0]]))
         if line.low is None or line.high is None:
             return middle
-        return f"{middle} ({y_text(_rounded(line.low[at[0]]))} to {y_text(_rounded(line.high[at[0]]))})"
+        low, high = (y_text(_round_digits(part[at[0]])) for part in (line.low, line.high))
+        return f"{middle} ({low} to {high})"
 
     return Table(
         (x_label, *(line.label for line in lines)),
-        tuple((short(_rounded(x)), *(cell(line, x) for line in lines)) for x in xs),
+        tuple((format_short(_round_digits(x)), *(cell(line, x) for line in lines)) for x in xs),
     )
 
 
-def _rounded(value: Any) -> float:
+def _round_digits(value: Any) -> float:
     return float(f"{float(value):.4g}")
 
 
-def _line(line: Line, frame: Frame) -> list[Markup]:
+def _draw_line(line: Line, frame: Frame) -> list[Markup]:
     marks = []
-    for begin, end in stretches(line.y):
+    for begin, end in finite_runs(line.y):
         xs = [frame.x(x) for x in line.x[begin:end]]
         ys = [frame.y(y) for y in line.y[begin:end]]
         if end - begin > 1:
-            marks.append(element("polyline", points=points(xs, ys), class_=f"line {line.style}"))
+            marks.append(element("polyline", points=join_points(xs, ys), class_=f"line {line.style}"))
         if line.dots or end - begin == 1:
             marks += [
                 element("circle", cx=x, cy=y, r=3, class_=f"dot {line.style}")
@@ -111,14 +112,14 @@ def _line(line: Line, frame: Frame) -> list[Markup]:
     return marks
 
 
-def _band(line: Line, frame: Frame) -> list[Markup]:
+def _draw_band(line: Line, frame: Frame) -> list[Markup]:
     if line.low is None or line.high is None:
         return []
     marks = []
-    for begin, end in stretches(line.low):
+    for begin, end in finite_runs(line.low):
         xs = [frame.x(x) for x in line.x[begin:end]]
         lower = [frame.y(y) for y in line.low[begin:end]]
         upper = [frame.y(y) for y in line.high[begin:end]]
-        outline = points([*xs, *reversed(xs)], [*lower, *reversed(upper)])
+        outline = join_points([*xs, *reversed(xs)], [*lower, *reversed(upper)])
         marks.append(element("polygon", points=outline, class_=f"band {line.style}"))
     return marks

@@ -1,4 +1,4 @@
-"""Scale: numbers to places on a picture, with round ticks."""
+"""Scale: numbers to coordinates, with round ticks."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from vlbm.report.charts.frame import WIDTH, Frame
 from vlbm.report.charts.scale import Scale, extent
-from vlbm.report.charts.svg import drawing, element, place
+from vlbm.report.charts.svg import draw, element, round_coordinate
 from vlbm.report.numbers import Formatter
 from vlbm.report.parts import Chart, Table
 
@@ -19,7 +19,7 @@ HEIGHT = 290
 
 
 @dataclass(frozen=True)
-class Spot:
+class ScatterPoint:
     """A point with an interval up and down."""
 
     label: str
@@ -32,7 +32,7 @@ class Spot:
 
 def scatter_chart(
     title: str,
-    spots: Sequence[Spot],
+    spots: Sequence[ScatterPoint],
     *,
     x_label: str,
     y_label: str,
@@ -65,20 +65,23 @@ def scatter_chart(
     return Chart(title, frame.draw(title, *marks), table, caption, legend)
 
 
-def cloud(
+def draw_cloud(
     title: str, groups: Sequence[tuple[str, Float[np.ndarray, "points 2"]]], bounds: Float[np.ndarray, "2 2"]
 ) -> Markup:
-    """Many points in a few styles; `bounds` holds the lowest and highest place of all clouds."""
+    """Many points in a few styles; `bounds` holds the lowest and highest coordinates of all clouds."""
     (left, low), (right, high) = bounds
     x, y = Scale(float(left), float(right), 8, WIDTH - 8), Scale(float(low), float(high), HEIGHT - 8, 8)
-    # A stroke of no length with round ends is a dot: one path draws a thousand of them.
+    # Zero-length strokes with round caps are dots, so that one path draws all of them.
     paths = [
         element(
             "path",
-            d="".join(f"M{place(x(float(across)))} {place(y(float(up)))}h0" for across, up in points),
+            d="".join(
+                f"M{round_coordinate(x(float(across)))} {round_coordinate(y(float(up)))}h0"
+                for across, up in points
+            ),
             class_=f"cloud {style}",
         )
         for style, points in groups
         if len(points)
     ]
-    return drawing(WIDTH, HEIGHT, title, *paths)
+    return draw(WIDTH, HEIGHT, title, *paths)

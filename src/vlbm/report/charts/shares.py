@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vlbm.report.charts.frame import WIDTH
-from vlbm.report.charts.svg import drawing, element, text
-from vlbm.report.numbers import NOTHING, percent
+from vlbm.report.charts.svg import draw, element, text
+from vlbm.report.numbers import NOTHING, format_percent
 from vlbm.report.parts import Chart, Table
 
 ROW = 30
@@ -29,7 +29,7 @@ def shares_chart(
         at = float(LEFT)
         for index, share in enumerate(shares):
             width = room * float(share)
-            tip = element("title", f"{part} {index + 1}: {percent(float(share), 1)}")
+            tip = element("title", f"{part} {index + 1}: {format_percent(float(share), 1)}")
             box = {"x": at, "y": top, "width": max(width - 1.5, 0.5), "height": ROW - 8, "rx": 2}
             marks.append(element("rect", tip, class_=f"share {'even' if index % 2 else 'odd'}", **box))
             if width > 22:
@@ -37,8 +37,8 @@ def shares_chart(
             at += width
     most = max(len(shares) for _, shares in wholes)
     rows = tuple(
-        (label, *(percent(float(share), 1) for share in shares), *(NOTHING,) * (most - len(shares)))
+        (label, *(format_percent(float(share), 1) for share in shares), *(NOTHING,) * (most - len(shares)))
         for label, shares in wholes
     )
     table = Table(("", *(f"{part} {index + 1}" for index in range(most))), rows)
-    return Chart(title, drawing(WIDTH, ROW * len(wholes) + 6, title, *marks), table, caption)
+    return Chart(title, draw(WIDTH, ROW * len(wholes) + 6, title, *marks), table, caption)

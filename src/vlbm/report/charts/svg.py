@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
-PAIRED = ("div", "span")  # HTML has no short form of these
+PAIRED = ("div", "span")  # elements that cannot be self-closing
 
 
 def element(name: str, *content: Any, **attributes: Any) -> Markup:
     """<name attributes>content</name>; `class_` is class, underscores become hyphens, None is left out."""
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(place(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(round_coordinate(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -25,8 +25,8 @@ def element(name: str, *content: Any, **attributes: Any) -> Markup:
     )
 
 
-def place(value: Any) -> Any:
-    """Coordinates with one decimal are finer than any screen."""
+def round_coordinate(value: Any) -> Any:
+    """One decimal is finer than a pixel."""
     if isinstance(value, float | np.floating):
         rounded = round(float(value), 1)
         return int(rounded) if rounded == int(rounded) else rounded
@@ -37,13 +37,15 @@ def text(x: float, y: float, content: str, **attributes: Any) -> Markup:
     return element("text", content, x=x, y=y, **attributes)
 
 
-def points(xs: Iterable[float], ys: Iterable[float]) -> str:
+def join_points(xs: Iterable[float], ys: Iterable[float]) -> str:
     """'x,y x,y ...' as paths and polygons take it."""
-    return " ".join(f"{place(float(x))},{place(float(y))}" for x, y in zip(xs, ys, strict=True))
+    return " ".join(
+        f"{round_coordinate(float(x))},{round_coordinate(float(y))}" for x, y in zip(xs, ys, strict=True)
+    )
 
 
-def stretches(values: Sequence[float] | np.ndarray) -> list[tuple[int, int]]:
-    """Where numbers stand without a gap, as [begin, end)."""
+def finite_runs(values: Sequence[float] | np.ndarray) -> list[tuple[int, int]]:
+    """Runs of finite numbers, as [begin, end)."""
     found, begin = [], None
     for index, value in enumerate(values):
         there = math.isfinite(value)
@@ -55,13 +57,13 @@ def stretches(values: Sequence[float] | np.ndarray) -> list[tuple[int, int]]:
     return [*found, (begin, len(values))] if begin is not None else found
 
 
-def drawing(width: float, height: float, label: str, *content: Any, class_: str = "plot") -> Markup:
-    """A picture that scales with its column and says what it shows."""
+def draw(width: float, height: float, label: str, *content: Any, class_: str = "plot") -> Markup:
+    """An SVG that scales with its column, with a label for screen readers."""
     return element(
         "svg",
         *content,
         class_=class_,
-        viewBox=f"0 0 {place(width)} {place(height)}",
+        viewBox=f"0 0 {round_coordinate(width)} {round_coordinate(height)}",
         role="img",
         aria_label=label,
     )

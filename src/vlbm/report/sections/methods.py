@@ -5,23 +5,23 @@ from __future__ import annotations
 from vlbm.report.charts.intervals import Mark, lanes_chart
 from vlbm.report.charts.scale import extent
 from vlbm.report.findings import Findings
-from vlbm.report.numbers import MINUS, NOTHING, number
+from vlbm.report.numbers import MINUS, NOTHING, format_number
 from vlbm.report.parts import Block, Bullets, Prose, Section, Table
 
 STYLES = tuple(f"c{index}" for index in range(8))
 
 
 def methods_section(findings: Findings) -> Section | None:
-    """A dot for every estimator and policy, how far they agree, and what the log is worth to each."""
+    """Estimates of every method, their agreement, and effective sample sizes."""
     comparison = findings.comparison
     if len(comparison.estimates) < 2 and not comparison.failures:
         return None
-    blocks: list[Block] = [Prose(_estimands(findings))]
+    blocks: list[Block] = [Prose(_describe_estimands(findings))]
     if len(comparison.estimates) > 1:
-        blocks.append(_dots(findings))
+        blocks.append(_estimates_chart(findings))
         labels = [comparison.label(method) for method in comparison.estimates]
         blocks.append(agreement_table(labels, comparison.agreement().tolist()))
-    effective = _effective_sizes(findings)
+    effective = _effective_size_table(findings)
     if effective is not None:
         blocks.append(effective)
     left_out = tuple(("doubtful", f"{name} was left out: {why}") for name, why in comparison.failures.items())
@@ -30,21 +30,21 @@ def methods_section(findings: Findings) -> Section | None:
     return Section("methods", "Methods side by side", tuple(blocks))
 
 
-def _estimands(findings: Findings) -> tuple[str, ...]:
-    """What was asked for, and who answers for something else."""
+def _describe_estimands(findings: Findings) -> tuple[str, ...]:
+    """The requested estimand, and the methods with another one."""
     comparison = findings.comparison
     others = [
-        f"{method} answers for something else, and cannot be held against the others or the truth: "
+        f"{method} estimates another quantity, which cannot be compared to the others or the truth: "
         f"{found[0].estimand}."
         for method, found in comparison.estimates.items()
-        if not comparison.answers(method)
+        if not comparison.matches_estimand(method)
     ]
-    return (f"Asked for: {comparison.estimand}.", *others)
+    return (f"Requested: {comparison.estimand}.", *others)
 
 
-def _dots(findings: Findings):
+def _estimates_chart(findings: Findings):
     comparison = findings.comparison
-    pooled = {method: comparison.pooled(method) for method in comparison.estimates}
+    pooled = {method: comparison.pool_seeds(method) for method in comparison.estimates}
     rows = [
         (
             comparison.policies[index],
@@ -78,16 +78,17 @@ def agreement_table(names: list[str], agreement: list[list[float]]) -> Table:
     return Table(
         ("agreement", *names),
         tuple(
-            (name, *(number(value, 2) for value in row)) for name, row in zip(names, agreement, strict=True)
+            (name, *(format_number(value, 2) for value in row))
+            for name, row in zip(names, agreement, strict=True)
         ),
         f"Rank correlation of every two methods: 1 is the same order, 0 unrelated, {MINUS}1 the reverse.",
         tuple(tuple(row) for row in agreement),
     )
 
 
-def _effective_sizes(findings: Findings) -> Table | None:
+def _effective_size_table(findings: Findings) -> Table | None:
     comparison = findings.comparison
-    pooled = {method: comparison.pooled(method) for method in comparison.estimates}
+    pooled = {method: comparison.pool_seeds(method) for method in comparison.estimates}
     known = {
         method: [row.details.get("effective_sample_size") for row in found]
         for method, found in pooled.items()
@@ -98,13 +99,16 @@ def _effective_sizes(findings: Findings) -> Table | None:
     rows = tuple(
         (
             comparison.policies[index],
-            *(NOTHING if (size := sizes[index]) is None else number(size, 1) for sizes in known.values()),
+            *(
+                NOTHING if (size := sizes[index]) is None else format_number(size, 1)
+                for sizes in known.values()
+            ),
         )
         for index in findings.order
     )
     logged = comparison.logged
     of = "" if logged is None else f", of {logged.episodes:,} that were logged"
-    caption = f"Effective sample size: how many episodes of the policy the weighed log is worth{of}."
+    caption = f"Effective sample size: how many on-policy episodes the weighted log is worth{of}."
     labels = (comparison.label(method) for method in known)
     return Table(("effective sample size", *labels), rows, caption)
 
@@ -114,5 +118,5 @@ def seeds_note(findings: Findings) -> Prose | None:
     if seeds < 2:
         return None
     return Prose(
-        (f"Values are means over {seeds} seeds; intervals also cover how far seeds differ.",), note=True
+        (f"Values are means over {seeds} seeds; intervals include the spread over seeds.",), note=True
     )

@@ -1,31 +1,31 @@
-"""The fitted model: how it learnt, how well it foresees, and what its latent space looks like."""
+"""The fitted model: training curves, calibration, open-loop error and latent space."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from vlbm.experiments.evidence.gathering import ModelEvidence
+from vlbm.experiments.evidence.collect import ModelEvidence
 from vlbm.experiments.evidence.latents import LOGGED, LatentMap
 from vlbm.report.charts.lines import Line, line_chart
-from vlbm.report.charts.scatter import cloud
+from vlbm.report.charts.scatter import draw_cloud
 from vlbm.report.charts.shares import shares_chart
 from vlbm.report.findings import Findings
-from vlbm.report.numbers import Formatter, percent, short
+from vlbm.report.numbers import Formatter, format_percent, format_short
 from vlbm.report.parts import Block, Chart, Gallery, Prose, Section, Table
 from vlbm.results.diagnostics.calibration import Calibration
 
-NAMED = 7  # policies that get a colour of their own on the latent map
+NAMED = 7  # policies with their own colour on the latent map
 BINS = 5  # shades of return on the latent map
 
 
 def model_section(findings: Findings) -> Section | None:
-    """Nothing, for methods that learn no model."""
+    """None for methods without a world model."""
     evidence = findings.evidence
     if evidence is None or evidence.model is None:
         return None
     model = evidence.model
     blocks: list[Block] = []
-    charts = list(_training(model))
+    charts = list(_training_charts(model))
     if charts:
         steps = ", ".join(f"{step:,}" for step in model.best_steps)
         blocks.append(
@@ -40,20 +40,20 @@ def model_section(findings: Findings) -> Section | None:
     if charts:
         blocks.append(Gallery(tuple(charts)))
     if model.calibration is not None:
-        blocks.append(Gallery(_calibration(model.calibration)))
+        blocks.append(Gallery(_calibration_charts(model.calibration)))
     if model.latents is not None:
         policies = list(evidence.policies)
         ranked = [policies.index(row.policy) for row in findings.ranked if row.policy in evidence.policies]
-        blocks.append(Gallery(_latents(model.latents, policies, ranked, findings.write)))
-    return Section("model", f"The model ({findings.imaginer})", tuple(blocks))
+        blocks.append(Gallery(_latent_charts(model.latents, policies, ranked, findings.write)))
+    return Section("model", f"The model ({findings.rollout_method})", tuple(blocks))
 
 
-def _training(model: ModelEvidence) -> tuple[Chart, ...]:
+def _training_charts(model: ModelEvidence) -> tuple[Chart, ...]:
     """Validation first, then every term; a line for every model."""
     histories = [history for history in model.histories if history]
     if not histories:
         return ()
-    # A term that is always zero is one that these settings or data do without.
+    # Terms that are always zero are switched off by the settings.
     terms = [
         name
         for name in histories[0][0]
@@ -81,7 +81,7 @@ def _training(model: ModelEvidence) -> tuple[Chart, ...]:
     return tuple(charts)
 
 
-def _calibration(found: Calibration) -> tuple[Chart, ...]:
+def _calibration_charts(found: Calibration) -> tuple[Chart, ...]:
     def coverage(title: str, shares: np.ndarray, what: str) -> Chart:
         lines = [
             Line(
@@ -100,7 +100,7 @@ def _calibration(found: Calibration) -> tuple[Chart, ...]:
             y_label="observed coverage",
             x_range=(0.0, 1.0),
             y_range=(0.0, 1.0),
-            y_text=percent,
+            y_text=format_percent,
             diagonal=True,
             caption=f"How often held-out logged {what} fall inside predicted intervals. Below the line the "
             "model is too sure of itself, above it not sure enough.",
@@ -110,13 +110,13 @@ def _calibration(found: Calibration) -> tuple[Chart, ...]:
     error = line_chart(
         "Open-loop error",
         [
-            Line("saying that nothing changes", "logged", steps, found.standstill),
+            Line("predicting no change", "logged", steps, found.standstill),
             Line("the model", "c0", steps, found.error),
         ],
         x_label="steps ahead",
         y_label="error, in standard deviations",
         y_range=(0.0, float(max(found.error.max(), found.standstill.max(), 1e-9)) * 1.06),
-        caption=f"Mean predictions of {found.windows} held-out stretches under logged actions.",
+        caption=f"Mean predictions of {found.windows} held-out windows under logged actions.",
     )
     return (
         coverage("Calibration of observations", found.coverage, "observations"),
@@ -125,7 +125,9 @@ def _calibration(found: Calibration) -> tuple[Chart, ...]:
     )
 
 
-def _latents(found: LatentMap, policies: list[str], ranked: list[int], write: Formatter) -> tuple[Chart, ...]:
+def _latent_charts(
+    found: LatentMap, policies: list[str], ranked: list[int], write: Formatter
+) -> tuple[Chart, ...]:
     bounds = np.stack([found.points.min(axis=0), found.points.max(axis=0)])
     named = ranked[:NAMED]
     others = [index for index in range(len(policies)) if index not in named]
@@ -141,8 +143,10 @@ def _latents(found: LatentMap, policies: list[str], ranked: list[int], write: Fo
     )
     by_policy = Chart(
         "Latent map by policy",
-        cloud("Latent map by policy", [(style, found.points[mask]) for style, _, mask in groups], bounds),
-        _centres(found, [(label, mask) for _, label, mask in groups], write),
+        draw_cloud(
+            "Latent map by policy", [(style, found.points[mask]) for style, _, mask in groups], bounds
+        ),
+        _centre_table(found, [(label, mask) for _, label, mask in groups], write),
         caption,
         tuple((style, label) for style, label, _ in groups),
         "policy",
@@ -156,8 +160,10 @@ def _latents(found: LatentMap, policies: list[str], ranked: list[int], write: Fo
     ]
     by_return = Chart(
         "Latent map by return",
-        cloud("Latent map by return", [(style, found.points[mask]) for style, _, mask in shades], bounds),
-        _centres(found, [(label, mask) for _, label, mask in shades], write),
+        draw_cloud(
+            "Latent map by return", [(style, found.points[mask]) for style, _, mask in shades], bounds
+        ),
+        _centre_table(found, [(label, mask) for _, label, mask in shades], write),
         f"{caption} Coloured by the discounted return of the episode that a step is from.",
         tuple((style, label) for style, label, _ in shades),
         "return",
@@ -165,13 +171,13 @@ def _latents(found: LatentMap, policies: list[str], ranked: list[int], write: Fo
     return by_policy, by_return
 
 
-def _centres(found: LatentMap, groups: list[tuple[str, np.ndarray]], write: Formatter) -> Table:
+def _centre_table(found: LatentMap, groups: list[tuple[str, np.ndarray]], write: Formatter) -> Table:
     rows = []
     for label, mask in groups:
         x, y = found.points[mask].mean(axis=0)
         cells = (
-            short(round(float(x), 1)),
-            short(round(float(y), 1)),
+            format_short(round(float(x), 1)),
+            format_short(round(float(y), 1)),
             write(float(found.returns[mask].mean())),
         )
         rows.append((label, f"{int(mask.sum()):,}", *cells))

@@ -1,12 +1,12 @@
-"""Where the numbers come from, and how to make them again."""
+"""Where the numbers come from, and how to reproduce them."""
 
 from __future__ import annotations
 
 import json
 
-from vlbm.report.downloads import downloads
+from vlbm.report.downloads import make_downloads
 from vlbm.report.findings import Findings
-from vlbm.report.numbers import count, number, percent
+from vlbm.report.numbers import format_count, format_number, format_percent
 from vlbm.report.parts import Block, Bullets, Code, Facts, Section
 from vlbm.report.sections.methods import seeds_note
 from vlbm.version import VERSION
@@ -15,16 +15,16 @@ from vlbm.version import VERSION
 def provenance_section(findings: Findings) -> Section:
     """Data, settings, seed, version, commands, and the numbers as files."""
     comparison = findings.comparison
-    blocks: list[Block] = [downloads(findings), Facts(_facts(findings))]
+    blocks: list[Block] = [make_downloads(findings), Facts(_list_facts(findings))]
     note = seeds_note(findings)
     if note is not None:
         blocks.append(note)
     logged = comparison.logged
     if logged is not None:
-        told = [("caution", text) for text in logged.warnings] + [("note", text) for text in logged.notes]
-        if told:
-            blocks.append(Bullets(tuple(told)))
-    blocks.append(Code(_commands(findings), "Make it again"))
+        items = [("caution", text) for text in logged.warnings] + [("note", text) for text in logged.notes]
+        if items:
+            blocks.append(Bullets(tuple(items)))
+    blocks.append(Code(_write_commands(findings), "Reproduce it"))
     for method, found in comparison.estimates.items():
         blocks.append(
             Code(json.dumps(dict(found[0].settings), indent=2), f"Settings of {method}", opened=False)
@@ -32,7 +32,7 @@ def provenance_section(findings: Findings) -> Section:
     return Section("provenance", "Provenance", tuple(blocks))
 
 
-def _facts(findings: Findings) -> tuple[tuple[str, str], ...]:
+def _list_facts(findings: Findings) -> tuple[tuple[str, str], ...]:
     comparison, estimates = findings.comparison, findings.estimates
     data, logged = estimates.data, comparison.logged
     facts = [("data", str(comparison.task or data.get("path") or "in memory"))]
@@ -40,38 +40,40 @@ def _facts(findings: Findings) -> tuple[tuple[str, str], ...]:
         vector = "choices" if logged.discrete else "numbers"
         facts += [
             ("checksum", logged.fingerprint),
-            ("logged", f"{count(logged.episodes, 'episode')}, {count(logged.steps, 'step')}"),
+            ("logged", f"{format_count(logged.episodes, 'episode')}, {format_count(logged.steps, 'step')}"),
             ("spaces", f"observations {logged.observation_size}, actions {logged.action_size} ({vector})"),
             (
                 "mean logged return",
                 f"{findings.write(logged.mean)} ± {findings.write(logged.standard_error)}",
             ),
-            ("ended by the system", f"{percent(logged.ended)} of the episodes"),
+            ("terminated", f"{format_percent(logged.terminated)} of the episodes"),
         ]
-        if logged.cut:
-            facts.append(("cut off before the horizon", count(logged.cut, "episode")))
+        if logged.truncated:
+            facts.append(("truncated before the horizon", format_count(logged.truncated, "episode")))
     elif "episodes" in data:
-        facts.append(("logged", f"{count(data['episodes'], 'episode')}, {count(data['steps'], 'step')}"))
+        facts.append(
+            ("logged", f"{format_count(data['episodes'], 'episode')}, {format_count(data['steps'], 'step')}")
+        )
     seeds = sorted({part.seed for found in comparison.estimates.values() for part in found})
     facts += [
         ("method", ", ".join(comparison.estimates)),
         ("estimated", str(estimates.estimand)),
         *((name, str(estimates.settings[name])) for name in ("episodes",) if name in estimates.settings),
         ("seed", ", ".join(map(str, seeds))),
-        ("time", f"{number(comparison.seconds(findings.method), 0)} s per seed for {findings.method}"),
+        ("time", f"{format_number(comparison.seconds(findings.method), 0)} s per seed for {findings.method}"),
         ("version", f"vlbm {VERSION}"),
     ]
     return tuple(facts)
 
 
-def _commands(findings: Findings) -> str:
+def _write_commands(findings: Findings) -> str:
     comparison, estimates = findings.comparison, findings.estimates
     install = f"pip install vlbm=={VERSION}"
     if comparison.command is not None:
         return f"{install}\n{comparison.command}"
     data, method = estimates.data.get("path") or "DATA", findings.method
-    question = " ".join(f"--{name} {value}" for name, value in estimates.estimand.question.items())
+    arguments = " ".join(f"--{name} {value}" for name, value in estimates.estimand.arguments.items())
     return (
-        f"{install}\nvlbm evaluate {data} POLICY... --method {method} {question} "
+        f"{install}\nvlbm evaluate {data} POLICY... --method {method} {arguments} "
         f"--seed {estimates.seed} --report report.html"
     )

@@ -6,9 +6,9 @@ import math
 
 from vlbm.report.charts.intervals import Mark, interval_bar
 from vlbm.report.findings import Findings
-from vlbm.report.numbers import confidence, number, probability
+from vlbm.report.numbers import format_confidence, format_number, format_probability
 from vlbm.report.parts import Cell, Column, RankedRow, Ranking, Section
-from vlbm.report.sections.policy import details
+from vlbm.report.sections.policy import policy_details
 from vlbm.results.diagnostics.trust import Verdict
 from vlbm.results.estimate import Estimate
 
@@ -18,11 +18,11 @@ RANK = {"sound": 0.0, "caution": 1.0, "doubtful": 2.0}
 
 def ranking_section(findings: Findings) -> Section:
     """Best first; a click shows the rest."""
-    rows = tuple(_row(findings, index) for index in findings.order)
-    return Section("ranking", "Ranking", (Ranking(_columns(findings), rows, _caption(findings)),))
+    rows = tuple(_make_row(findings, index) for index in findings.order)
+    return Section("ranking", "Ranking", (Ranking(_make_columns(findings), rows, _write_caption(findings)),))
 
 
-def _columns(findings: Findings) -> tuple[Column, ...]:
+def _make_columns(findings: Findings) -> tuple[Column, ...]:
     low, high = findings.bounds()
     columns = [
         Column("policy", "Policy", "Sort by name", descending=False),
@@ -31,7 +31,7 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
             "interval",
             findings.interval,
             "Where the value lies with a probability of "
-            f"{confidence(findings.estimates.confidence)}; sorts by the lower end",
+            f"{format_confidence(findings.estimates.confidence)}; sorts by the lower end",
             ends=(findings.write(low), findings.write(high)),
         ),
         Column("best", "P(best)", "Probability of being the best of these policies"),
@@ -44,10 +44,10 @@ def _columns(findings: Findings) -> tuple[Column, ...]:
     ]
     if findings.truth is not None:
         columns.append(Column("truth", "True", "The true value, known for this task"))
-    return (*columns, Column("trust", "Trust", "What diagnostics say against the estimate"))
+    return (*columns, Column("trust", "Trust", "Objections from the diagnostics"))
 
 
-def _row(findings: Findings, index: int) -> RankedRow:
+def _make_row(findings: Findings, index: int) -> RankedRow:
     row, write = findings.estimates[index], findings.write
     truth = findings.truth
     true = None if truth is None else truth[row.policy]
@@ -55,22 +55,24 @@ def _row(findings: Findings, index: int) -> RankedRow:
     cells = [
         Cell(row.policy, row.policy),
         Cell(write(row.value), row.value),
-        Cell(f"{write(row.lower)} to {write(row.upper)}", row.lower, _bar(findings, row, true)),
-        Cell(probability(best), best),
+        Cell(f"{write(row.lower)} to {write(row.upper)}", row.lower, _draw_bar(findings, row, true)),
+        Cell(format_probability(best), best),
     ]
     if findings.above is not None:
-        cells.append(Cell(probability(float(findings.above[index])), float(findings.above[index])))
-    cells += [Cell(write(row.cvar()), row.cvar()), Cell(number(row.length, 0), row.length)]
+        cells.append(Cell(format_probability(float(findings.above[index])), float(findings.above[index])))
+    cells += [Cell(write(row.cvar()), row.cvar()), Cell(format_number(row.length, 0), row.length)]
     if true is not None:
         cells.append(Cell(write(true), true))
     verdict = findings.verdicts[index]
     cells.append(
-        Cell(_trust(verdict), RANK[verdict.level] + len(verdict.objections) / 100, mark=verdict.level)
+        Cell(
+            _describe_trust(verdict), RANK[verdict.level] + len(verdict.objections) / 100, mark=verdict.level
+        )
     )
-    return RankedRow(row.policy, tuple(cells), details(findings, index))
+    return RankedRow(row.policy, tuple(cells), policy_details(findings, index))
 
 
-def _bar(findings: Findings, row: Estimate, true: float | None):
+def _draw_bar(findings: Findings, row: Estimate, true: float | None):
     logged, write = findings.comparison.logged, findings.write
     description = f"{write(row.value)}, {findings.interval} {write(row.lower)} to {write(row.upper)}"
     if true is not None:
@@ -84,7 +86,7 @@ def _bar(findings: Findings, row: Estimate, true: float | None):
     )
 
 
-def _trust(verdict: Verdict) -> str:
+def _describe_trust(verdict: Verdict) -> str:
     objections = verdict.objections
     if not objections:
         return WORDS["sound"]
@@ -93,7 +95,7 @@ def _trust(verdict: Verdict) -> str:
     return (brief if len(brief) <= 60 else brief[:57] + "…") + more
 
 
-def _caption(findings: Findings) -> str:
+def _write_caption(findings: Findings) -> str:
     parts = [f"Bar: {findings.interval} of the value, dot: the value"]
     if findings.comparison.logged is not None:
         parts.append("dashed line: mean logged return")

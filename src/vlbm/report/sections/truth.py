@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlbm.report.charts.scatter import Spot, scatter_chart
+from vlbm.report.charts.scatter import ScatterPoint, scatter_chart
 from vlbm.report.comparisons import score_texts
 from vlbm.report.findings import Findings
 from vlbm.report.numbers import MINUS
@@ -11,19 +11,21 @@ from vlbm.report.sections.methods import STYLES
 
 
 def truth_section(findings: Findings) -> Section | None:
-    """How right every method is; the truth was used for nothing else."""
+    """Errors of every method; the truth is used for nothing else."""
     comparison = findings.comparison
     if comparison.truth is None or findings.truth is None:
         return None
     spots, legend = [], []
     for place, method in enumerate(comparison.estimates):
-        if not comparison.answers(method):  # the truth is of another kind
+        if not comparison.matches_estimand(method):  # the truth is of another estimand
             continue
         legend.append((STYLES[place % len(STYLES)], method))
-        for row in comparison.pooled(method):
+        for row in comparison.pool_seeds(method):
             true = comparison.truth[row.policy]
             label = row.policy if len(comparison.estimates) == 1 else f"{row.policy} by {method}"
-            spots.append(Spot(label, STYLES[place % len(STYLES)], true, row.value, row.lower, row.upper))
+            spots.append(
+                ScatterPoint(label, STYLES[place % len(STYLES)], true, row.value, row.lower, row.upper)
+            )
     chart = scatter_chart(
         "Estimates against the truth",
         spots,
@@ -49,6 +51,6 @@ def scores_table(findings: Findings) -> Table:
     return Table(
         ("method", "rank correlation", "regret@1", "mean absolute error"),
         rows,
-        f"The truth: {comparison.estimand}. Methods that answer for something else are not scored. Regret@1: "
+        f"The truth: {comparison.estimand}. Methods with another estimand are not scored. Regret@1: "
         "what is lost by deploying the policy estimated best, as a share of the true range.",
     )

@@ -1,4 +1,4 @@
-"""Whether worlds know how unsure they are: predictions of held-out episodes against what was logged."""
+"""Calibration of world models: predictions of held-out episodes against what was logged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vlbm.data.view import EpisodeView
 from vlbm.worlds.base import World, predict
 
 LEVELS = tuple(np.round(np.arange(0.1, 0.95, 0.1), 1).tolist())
-# One less than a multiple of 20: the rank among so many draws then hits every level exactly.
+# One less than a multiple of 20, so that ranks among the draws hit every level exactly.
 DRAWS = 19
 STEPS = 30
 WINDOWS = 64
@@ -26,14 +26,14 @@ AHEAD = (1, 10, 30)  # steps ahead at which coverage is measured
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """How often logged values fall inside predicted intervals, and how far predictions stray."""
+    """Coverage of predicted intervals, and open-loop prediction error."""
 
     ahead: tuple[int, ...]
     levels: tuple[float, ...]
     coverage: Float[np.ndarray, "ahead levels"]  # of observations, averaged over their dimensions
     reward_coverage: Float[np.ndarray, "ahead levels"]
     error: Float[np.ndarray, " steps"]  # root mean square, in standard deviations of the observations
-    standstill: Float[np.ndarray, " steps"]  # the error of saying that nothing changes
+    standstill: Float[np.ndarray, " steps"]  # the error of predicting no change
     windows: int
 
 
@@ -47,8 +47,8 @@ def calibrate(
 ) -> Calibration:
     """Every world's predictions from single observations of held-out episodes, averaged.
 
-    Actions are the logged ones. Everything that a world is unsure of is drawn, also what is left at
-    its mean when returns are imagined: the question is whether it knows what it does not know.
+    Actions are the logged ones. Observations and rewards are always sampled here, even if roll-outs use
+    their means: calibration is about the predicted distributions.
     """
     log = EpisodeView.of(held_out)
     steps = min(steps, int(log.length.max()))
@@ -65,13 +65,13 @@ def calibrate(
 def _calibrate(
     world: World, window: Window, ahead: Sequence[int], key: PRNGKeyArray
 ) -> tuple[np.ndarray, ...]:
-    frank = replace(world, imagination=replace(world.imagination, sampling="all"))
-    observation, reward = map(np.asarray, open_loop(frank, window, draws=DRAWS, key=key))
-    # Time first, as errors are told.
+    sampling = replace(world, imagination=replace(world.imagination, sampling="all"))
+    observation, reward = map(np.asarray, predict_open_loop(sampling, window, draws=DRAWS, key=key))
+    # Time is the leading axis, as in the predictions.
     logged, paid, valid = (
         np.asarray(part).swapaxes(0, 1) for part in (window.observation, window.reward, window.valid)
     )
-    # What never changes in the log is foreseen by anybody, and has no scale to measure errors in.
+    # Constant dimensions have no scale to measure errors in.
     moving = np.flatnonzero(np.asarray(world.observation.high > world.observation.low))
     scale = np.asarray(world.observation.scale)[moving]
 
@@ -83,32 +83,35 @@ def _calibrate(
     return (
         np.array(
             [
-                covered(observation[step - 1][..., moving], logged[step][:, moving], valid[step - 1])
+                measure_coverage(observation[step - 1][..., moving], logged[step][:, moving], valid[step - 1])
                 for step in ahead
             ]
         ),
         np.array(
-            [covered(reward[step - 1][..., None], paid[step - 1][:, None], valid[step - 1]) for step in ahead]
+            [
+                measure_coverage(reward[step - 1][..., None], paid[step - 1][:, None], valid[step - 1])
+                for step in ahead
+            ]
         ),
         error(observation.mean(axis=2)),
         error(logged[:1]),
     )
 
 
-def covered(
+def measure_coverage(
     drawn: Float[np.ndarray, "batch draws dims"],
     logged: Float[np.ndarray, "batch dims"],
     valid: Bool[np.ndarray, " batch"],
 ) -> Float[np.ndarray, " levels"]:
-    """The share of logged values inside the central interval of every level, by their rank among draws."""
-    ranks = ranks_among(drawn[valid], logged[valid])
+    """The share of logged values inside the central interval of every level, by rank among the draws."""
+    ranks = rank_among(drawn[valid], logged[valid])
     place = (ranks + 0.5) / (drawn.shape[1] + 1)
     return np.array(
         [(np.abs(place - 0.5) <= level / 2 + 1e-9).mean() if place.size else 0.0 for level in LEVELS]
     )
 
 
-def ranks_among(
+def rank_among(
     drawn: Float[np.ndarray, "batch draws dims"], logged: Float[np.ndarray, "batch dims"]
 ) -> Shaped[np.ndarray, "batch dims"]:
     """How many draws lie below the logged value; equal ones count half."""
@@ -117,10 +120,10 @@ def ranks_among(
 
 
 @eqx.filter_jit
-def open_loop(
+def predict_open_loop(
     world: World, window: Window, *, draws: int, key: PRNGKeyArray
 ) -> tuple[Float[Array, "steps batch draws obs"], Float[Array, "steps batch draws"]]:
-    """Many courses of every window, given its first observation and its actions."""
+    """Many sampled predictions of every window, given its first observation and its actions."""
     keys = jax.random.split(key, (len(window.reward), draws))
     of_window = jax.vmap(lambda window, keys: jax.vmap(lambda key: predict(world, window, key))(keys))
     outcome = of_window(window, keys)

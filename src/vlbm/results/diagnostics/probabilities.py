@@ -1,4 +1,4 @@
-"""How likely a policy is the best, or better than what was logged, as far as the intervals tell."""
+"""The probability that a policy is best, or better than the behaviour policy, from the intervals."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from vlbm.results.estimate import Estimates
 DRAWS = 20_000
 
 
-def spreads(estimates: Estimates) -> Float[np.ndarray, " policies"]:
-    """The standard deviation that a normal error would have with the interval that is shown.
+def implied_standard_errors(estimates: Estimates) -> Float[np.ndarray, " policies"]:
+    """The standard errors of normal distributions with the intervals shown, or the reported ones if larger.
 
-    Intervals from few models or few episodes are wider than their standard error says; the wider of
-    the two counts.
+    Intervals from few models or episodes use Student's t and are wider than their standard error suggests.
     """
     reach = float(norm.ppf((1 + estimates.confidence) / 2))
     shown = np.array([(row.upper - row.lower) / (2 * reach) for row in estimates])
@@ -29,7 +28,7 @@ def probability_best(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Float[np.ndarray, " policies"]:
-    """How often each value is the largest, if errors are normal and independent; ties are shared."""
+    """How often each value is the largest under independent normal errors; ties are shared."""
     generator = np.random.default_rng(seed)
     drawn = values + spread * generator.standard_normal((draws, len(values)))
     first = drawn == drawn.max(axis=1, keepdims=True)
@@ -43,11 +42,11 @@ def probability_above(
     value: float,
     error: float,
 ) -> Float[np.ndarray, " policies"]:
-    """How likely each value exceeds another, under the same assumptions; equal and certain counts half."""
+    """The probability that each value exceeds another one, under the same assumptions; ties count half."""
     difference, total = np.asarray(values) - value, np.sqrt(np.asarray(spread) ** 2 + error**2)
     certain = total == 0
-    chance = norm.cdf(difference / np.where(certain, 1.0, total))
-    return np.where(certain, 0.5 + 0.5 * np.sign(difference), chance)
+    probability = norm.cdf(difference / np.where(certain, 1.0, total))
+    return np.where(certain, 0.5 + 0.5 * np.sign(difference), probability)
 
 
 def standard_error(returns: Float[np.ndarray, " episodes"]) -> float:

@@ -1,4 +1,4 @@
-"""Why an estimate is or is not to be trusted, in words."""
+"""Trust in an estimate: diagnostics turned into reasons for and against it, in words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Level = Literal["sound", "caution", "doubtful"]
 
 SOME_OUTSIDE = 0.2  # share of imagined steps outside the log
 MOSTLY_OUTSIDE = 0.5
-WIDE = 0.5  # half an interval as a share of the spread of all candidates' values
-FEW_EPISODES = 5  # that a log must be worth, for methods that weigh its episodes
-OUTSIDE = "outside_the_log"  # the name of that share among an estimate's details
+WIDE = 0.5  # half width of an interval relative to the range of all policies' values
+FEW_EPISODES = 5  # least effective sample size, for importance sampling
+OUTSIDE = "outside_the_log"  # key of the share of steps outside the log in an estimate's details
 LEAVES = "it leaves the logged data most of the time"
-RARELY = 0.2  # imagined endings as a share of logged ones
+RARE_TERMINATION = 0.2  # rate of imagined terminations relative to logged ones
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Reason:
     """One sentence for or against an estimate."""
 
     text: str
-    level: Level = "sound"  # what it makes of the estimate
-    brief: str = ""  # the same in a few words, where it speaks against the estimate
+    level: Level = "sound"
+    brief: str = ""  # the same in a few words, for objections
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """All that is known for and against one estimate; what speaks against it comes first."""
+    """Reasons for and against one estimate, objections first."""
 
     reasons: tuple[Reason, ...]
 
@@ -47,112 +47,115 @@ class Verdict:
 
 
 @dataclass(frozen=True, eq=False)
-class Circumstances:
-    """What a verdict can draw on; None where it is not known."""
+class Diagnostics:
+    """Inputs of a verdict; None where they are not available."""
 
     candidates: Float[np.ndarray, " policies"]  # the values of all policies
     logged_returns: Float[np.ndarray, " episodes"] | None = None
-    logged_ended: float | None = None  # share of logged episodes that the system ended
-    outside: float | None = None  # share of the policy's imagined steps
-    ended: float | None = None  # share of its imagined episodes
+    logged_terminated: float | None = None  # share of logged episodes that terminated
+    outside: float | None = None  # share of the policy's imagined steps outside the log
+    terminated: float | None = None  # share of its imagined episodes that terminated
     model_values: Float[np.ndarray, " models"] | None = None
 
 
-def judge(row: Estimate, known: Circumstances) -> Verdict:
-    """Reasons against first, the gravest of all at the top."""
-    # The share that the table warns of, where there is one: the page must not tell another.
-    known = replace(known, outside=row.details.get(OUTSIDE, known.outside))
-    # Leaving the log is judged below, with how much of it there is.
-    told = [text for text in row.warnings if not text.startswith(LEAVES)]
-    reasons = [Reason(_sentence(text), "caution", text.partition(":")[0]) for text in told]
-    for question in (_support, _models, _precision, _extrapolation, _endings, _weights):
-        reasons += question(row, known)
+def assess_trust(row: Estimate, diagnostics: Diagnostics) -> Verdict:
+    """All reasons, sorted by severity."""
+    # The share in the details comes first, so that page and table show the same number.
+    diagnostics = replace(diagnostics, outside=row.details.get(OUTSIDE, diagnostics.outside))
+    # `_support` reports this one, with the share of steps.
+    reported = [text for text in row.warnings if not text.startswith(LEAVES)]
+    reasons = [Reason(_to_sentence(text), "caution", text.partition(":")[0]) for text in reported]
+    for check in (_support, _models, _precision, _extrapolation, _terminations, _weights):
+        reasons += check(row, diagnostics)
     order = {"doubtful": 0, "caution": 1, "sound": 2}
     return Verdict(tuple(sorted(reasons, key=lambda reason: order[reason.level])))
 
 
-def _support(row: Estimate, known: Circumstances) -> list[Reason]:
-    if known.outside is None:
+def _support(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
+    if diagnostics.outside is None:
         return []
-    share = _outside(known.outside)
-    brief = f"{_percent(known.outside)} of steps outside the log"
-    if known.outside >= MOSTLY_OUTSIDE:
-        return [Reason(_sentence(f"{LEAVES}: {share}"), "doubtful", brief)]
-    if known.outside >= SOME_OUTSIDE:
+    share = _describe_outside(diagnostics.outside)
+    brief = f"{_format_percent(diagnostics.outside)} of steps outside the log"
+    if diagnostics.outside >= MOSTLY_OUTSIDE:
+        return [Reason(_to_sentence(f"{LEAVES}: {share}"), "doubtful", brief)]
+    if diagnostics.outside >= SOME_OUTSIDE:
         return [Reason(f"It leaves the logged data at times: {share}.", "caution", brief)]
     return [Reason(f"It stays where the log has data: {share}.")]
 
 
 def support_warnings(outside: float) -> tuple[str, ...]:
-    """What an estimate says of itself where most of what it rests on was never logged."""
-    return (f"{LEAVES}: {_outside(outside)}",) if outside >= MOSTLY_OUTSIDE else ()
+    """Warns if most imagined steps lie outside the support of the log."""
+    return (f"{LEAVES}: {_describe_outside(outside)}",) if outside >= MOSTLY_OUTSIDE else ()
 
 
 def action_warnings(outside: float) -> tuple[str, ...]:
-    """What an estimate says of itself where the policy's own actions were never tried."""
+    """Warns if most of the policy's actions lie outside the support of the log."""
     if outside < MOSTLY_OUTSIDE:
         return ()
+    share = _format_percent(outside)
     return (
-        f"its actions were never tried: at {_percent(outside)} of logged observations it does what no logged "
-        "step resembles, and what that earns is guessed",
+        f"its actions were never tried: at {share} of logged observations it does what no logged step "
+        "resembles, and what that earns is guessed",
     )
 
 
-def _outside(share: float) -> str:
-    return f"{_percent(share)} of its imagined steps lie farther from the log than logged steps do"
+def _describe_outside(share: float) -> str:
+    return f"{_format_percent(share)} of its imagined steps lie farther from the log than logged steps do"
 
 
-def _models(row: Estimate, known: Circumstances) -> list[Reason]:
-    values = known.model_values
+def _models(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
+    values = diagnostics.model_values
     if values is None:
         return []
     if len(values) < 2:
-        return [Reason("A single model was asked; what another would say is not known.")]
-    numbers = f"{len(values)} models put it between {_number(values.min())} and {_number(values.max())}"
-    extent = float(np.ptp(known.candidates))
+        return [Reason("A single model was fitted; how far another would differ is not known.")]
+    low, high = _format_number(values.min()), _format_number(values.max())
+    numbers = f"{len(values)} models put it between {low} and {high}"
+    extent = float(np.ptp(diagnostics.candidates))
     if extent > 0 and np.ptp(values) > WIDE * extent:
         return [Reason(f"The models disagree: {numbers}.", "caution", "models disagree")]
     return [Reason(f"The models agree well enough to tell candidates apart: {numbers}.")]
 
 
-def _precision(row: Estimate, known: Circumstances) -> list[Reason]:
-    extent, half = float(np.ptp(known.candidates)), (row.upper - row.lower) / 2
+def _precision(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
+    extent, half = float(np.ptp(diagnostics.candidates)), (row.upper - row.lower) / 2
     if extent > 0 and half > WIDE * extent:
-        share = f"it reaches {_number(half)} either way, and all candidates lie within {_number(extent)}"
-        return [Reason(f"The interval is too wide to rank by: {share}.", "caution", "wide interval")]
+        sizes = (
+            f"it reaches {_format_number(half)} either way, and all candidates lie within "
+            f"{_format_number(extent)}"
+        )
+        return [Reason(f"The interval is too wide to rank by: {sizes}.", "caution", "wide interval")]
     return []
 
 
-def _extrapolation(row: Estimate, known: Circumstances) -> list[Reason]:
-    returns = known.logged_returns
+def _extrapolation(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
+    returns = diagnostics.logged_returns
     if returns is None or np.ptp(returns) == 0:
         return []
     lowest, highest = float(returns.min()), float(returns.max())
     if lowest <= row.value <= highest:
-        return [
-            Reason(f"Returns like this were logged (they go from {_number(lowest)} to {_number(highest)}).")
-        ]
+        extent = f"{_format_number(lowest)} to {_format_number(highest)}"
+        return [Reason(f"Returns like this were logged (they go from {extent}).")]
     side, bound = ("above the best", highest) if row.value > highest else ("below the worst", lowest)
-    text = f"The value is {side} logged return ({_number(bound)}): nothing in the log shows it."
+    text = f"The value is {side} logged return ({_format_number(bound)}): nothing in the log shows it."
     return [Reason(text, "caution", f"{side} logged return")]
 
 
-def _endings(row: Estimate, known: Circumstances) -> list[Reason]:
-    if known.ended is None or known.logged_ended is None or known.logged_ended < 0.1:
+def _terminations(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
+    imagined, logged = diagnostics.terminated, diagnostics.logged_terminated
+    if imagined is None or logged is None or logged < 0.1 or imagined >= RARE_TERMINATION * logged:
         return []
-    if known.ended < RARELY * known.logged_ended:
-        return [
-            Reason(
-                f"{_percent(known.logged_ended)} of the logged episodes were ended by the system, "
-                f"{_percent(known.ended)} of the imagined ones: it lasts longer, or endings are missed.",
-                "caution",
-                "hardly any endings",
-            )
-        ]
-    return []
+    return [
+        Reason(
+            f"{_format_percent(logged)} of the logged episodes terminated, {_format_percent(imagined)} of "
+            "the imagined ones: it lasts longer, or the model misses terminations.",
+            "caution",
+            "hardly any terminations",
+        )
+    ]
 
 
-def _weights(row: Estimate, known: Circumstances) -> list[Reason]:
+def _weights(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
     effective = row.details.get("effective_sample_size")
     if effective is None:
         return []
@@ -162,14 +165,14 @@ def _weights(row: Estimate, known: Circumstances) -> list[Reason]:
     return [Reason(f"The log is worth {effective:,.0f} episodes of this policy.")]
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return text.replace("-", "\N{MINUS SIGN}", 1) if value < 0 else text
 
 
-def _sentence(warning: str) -> str:
+def _to_sentence(warning: str) -> str:
     return warning[:1].upper() + warning[1:] + ("" if warning.endswith((".", "!", "?")) else ".")

@@ -58,7 +58,7 @@ class Problem:
         kind = kind or ("discounted" if self.family == "gym" else "undiscounted")
         if kind not in ("discounted", "undiscounted"):
             raise InputError(f"{self.name}: truth='{kind}' is neither 'discounted' nor 'undiscounted'")
-        mine = [row for row in _rows() if row["environment"] == self.environment]
+        mine = [row for row in _read_rows() if row["environment"] == self.environment]
         values = {row["name"]: row[f"{kind}_mean"] for row in mine}
         if any(value == "" for value in values.values()):
             raise InputError(
@@ -68,35 +68,35 @@ class Problem:
         discounted = kind == "discounted"
         return Truth(
             kind=kind,
-            discount=_facts()["discount"] if discounted else 1.0,
+            discount=_read_facts()["discount"] if discounted else 1.0,
             actions="mean" if discounted else "sample",
             values={name: float(value) for name, value in values.items()},
         )
 
 
-def names() -> tuple[str, ...]:
+def list_names() -> tuple[str, ...]:
     """The 32 tasks, as the user writes them."""
     return tuple(
         f"{PREFIX}{environment}-{dataset}"
-        for environment, facts in _facts()["environments"].items()
+        for environment, facts in _read_facts()["environments"].items()
         for dataset in facts["steps"]
     )
 
 
 @cache
-def problem(name: str) -> Problem:
+def find_problem(name: str) -> Problem:
     """The task of that name; 'hopper-medium' is understood as 'dope/hopper-medium'."""
-    full = name if name.startswith(PREFIX) else PREFIX + name
-    if full not in names():
+    full, names = name if name.startswith(PREFIX) else PREFIX + name, list_names()
+    if full not in names:
         raise InputError(
-            f"{name}: is no task of the dope suite; its tasks are {names()[0]}, ..., {names()[-1]}: "
+            f"{name}: is no task of the dope suite; its tasks are {names[0]}, ..., {names[-1]}: "
             "an environment and one of its data sets"
         )
     environment, _, dataset = full.removeprefix(PREFIX).partition("-")
-    facts = _facts()["environments"][environment]
-    policies = {row["name"]: row["file"] for row in _rows() if row["environment"] == environment}
+    facts = _read_facts()["environments"][environment]
+    policies = {row["name"]: row["file"] for row in _read_rows() if row["environment"] == environment}
     by_number = {int(policy.rpartition("_")[2]): policy for policy in policies}
-    numbers = _facts()["regeneration"].get(dataset) if facts["family"] == "gym" else None
+    numbers = _read_facts()["regeneration"].get(dataset) if facts["family"] == "gym" else None
     return Problem(
         name=full,
         environment=environment,
@@ -108,50 +108,50 @@ def problem(name: str) -> Problem:
         horizon=facts["horizon"],
         steps=facts["steps"][dataset],
         simulator=facts["simulator"],
-        data=_data(environment, dataset, facts["family"]),
+        data=_make_remote(environment, dataset, facts["family"]),
         policies={
-            policy: Remote(file, f"{_facts()['addresses']['policies']}/{file}", _policy_paths(file))
+            policy: Remote(file, f"{_read_facts()['addresses']['policies']}/{file}", _alternative_paths(file))
             for policy, file in policies.items()
         },
         behaviour=None if numbers is None else tuple(by_number[number] for number in numbers),
     )
 
 
-def _data(environment: str, dataset: str, family: str) -> Remote:
+def _make_remote(environment: str, dataset: str, family: str) -> Remote:
     """D4RL's file, and every path below the user's directory where it is looked for."""
-    rules = _facts()["files"][family]
+    rules = _read_facts()["files"][family]
 
-    def filled(pattern: str) -> str:
+    def fill(pattern: str) -> str:
         words = {"environment": environment, "dataset": dataset, "dataset_": dataset.replace("-", "_")}
         return pattern.format(**words)
 
-    published = filled(rules["published"])
-    known = [published, *(filled(pattern) for pattern in rules["also"])]
+    published = fill(rules["published"])
+    known = [published, *(fill(pattern) for pattern in rules["also"])]
     folders = ["", "data/", "datasets/", f"{rules['folder']}/", f"data/{rules['folder']}/"]
     paths = [folder + file for folder in folders for file in known]
     older = rules.get("older")
     if older is not None:
-        paths += [folder + filled(older[dataset]) for folder in (*folders, f"{older['folder']}/")]
+        paths += [folder + fill(older[dataset]) for folder in (*folders, f"{older['folder']}/")]
     ours = f"data/{published}"
-    address = f"{_facts()['addresses']['data']}/{rules['folder']}/{published}"
+    address = f"{_read_facts()['addresses']['data']}/{rules['folder']}/{published}"
     return Remote(ours, address, tuple(path for path in dict.fromkeys(paths) if path != ours))
 
 
-def _policy_paths(file: str) -> tuple[str, ...]:
+def _alternative_paths(file: str) -> tuple[str, ...]:
     return (file.rpartition("/")[2], f"d4rl/{file}", f"policies/{file}")
 
 
 @cache
-def _facts() -> dict[str, Any]:
-    return json.loads(_table("catalogue.json"))
+def _read_facts() -> dict[str, Any]:
+    return json.loads(_read_table("catalogue.json"))
 
 
 @cache
-def _rows() -> tuple[dict[str, str], ...]:
-    rows = csv.DictReader(_table("policies.csv").splitlines())
+def _read_rows() -> tuple[dict[str, str], ...]:
+    rows = csv.DictReader(_read_table("policies.csv").splitlines())
     # A policy is named after its file, as `load_policies` names it.
     return tuple({**row, "name": row["file"].rpartition("/")[2].removesuffix(".pkl")} for row in rows)
 
 
-def _table(name: str) -> str:
+def _read_table(name: str) -> str:
     return (files("vlbm.suites") / "data" / "dope" / name).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Files fetched from their publishers, with checksums remembered from the first time."""
+"""Downloads, with checksums recorded at the first download."""
 
 # Neither D4RL nor DOPE publishes checksums, so the first download is trusted: its SHA-256 is written
-# beside the file, in the form that `sha256sum --check` reads, and the file must match it ever after.
+# beside the file, in the form that `sha256sum --check` reads, and later downloads must match it.
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def fetch(
 ) -> Path:
     """Download to `target`, unless it is there and matches its record; interrupted downloads leave nothing.
 
-    `readable` raises on files that are not what was asked for, such as a web page in the place of
-    data: those are not kept, and their checksum is not learnt.
+    `readable` raises on files that are not what was asked for, such as a web page instead of
+    data: those are neither kept nor recorded.
     """
     recorded = recorded_checksum(target)
     if target.is_file() and checksum(target) == recorded:
         return target
     pooch = require("pooch", extra="download", purpose=f"Downloading {address}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, because a file can only be moved in one stroke within a file system.
+    # In the same folder: a rename is atomic only within a file system.
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".download.") as staging:
         arrived = Path(staging) / target.name
         with ExitStack() as stack:
             bar = _Bar(lambda total: stack.enter_context(progress.task(total=total, title=target.name)))
             try:
                 pooch.HTTPDownloader(timeout=TIMEOUT, progressbar=bar)(address, str(arrived), None)
-            except OSError as error:  # all that goes wrong on the way is one to requests
+            except OSError as error:  # base class of all errors of requests
                 raise InputError(
                     f"{address}: cannot be downloaded ({error}); try again, or fetch it by other means "
                     f"and put it into the directory that VLBM_DOPE names"
@@ -49,16 +49,16 @@ def fetch(
         if recorded not in (None, found):
             raise InputError(
                 f"{address}: is not what was first downloaded from there (SHA-256 {found}, recorded "
-                f"{recorded}); to accept the new file, delete {_record(target)}"
+                f"{recorded}); to accept the new file, delete {_record_path(target)}"
             )
-        # The record goes first: a file without one is never taken for whole.
-        write_text(_record(target), f"{found}  {target.name}\n")
+        # The record is written first: a file without one counts as unfinished.
+        write_text(_record_path(target), f"{found}  {target.name}\n")
         arrived.replace(target)
     return target
 
 
-def finished(target: Path) -> bool:
-    """Whether a download is there with its record; the contents are not looked at."""
+def is_downloaded(target: Path) -> bool:
+    """Whether a download is there with its record; the contents are not checked."""
     return target.is_file() and recorded_checksum(target) is not None
 
 
@@ -74,17 +74,17 @@ def verify(target: Path, address: str) -> None:
 
 def recorded_checksum(target: Path) -> str | None:
     try:
-        return _record(target).read_text(encoding="utf-8").split()[0]
+        return _record_path(target).read_text(encoding="utf-8").split()[0]
     except (OSError, IndexError):
         return None
 
 
-def _record(target: Path) -> Path:
+def _record_path(target: Path) -> Path:
     return target.with_name(f"{target.name}.sha256")
 
 
 class _Bar:
-    """What pooch expects of a progress bar: it is told the size first, then of every piece."""
+    """The progress bar interface of pooch: the total is set first, then updated by chunks."""
 
     def __init__(self, begin: Callable[[int], Report]):
         self._begin = begin

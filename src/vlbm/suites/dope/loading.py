@@ -14,8 +14,8 @@ from vlbm.data.readers.minari import data_directory
 from vlbm.errors import InputError
 from vlbm.progress import Progress, silent
 from vlbm.suites.base import Entry, Task
-from vlbm.suites.dope.catalogue import Kind, Problem, problem
-from vlbm.suites.dope.paths import Places, search_places
+from vlbm.suites.dope.catalogue import Kind, Problem, find_problem
+from vlbm.suites.dope.paths import SearchPath, make_search_path
 from vlbm.suites.dope.targets import load_targets
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -32,10 +32,10 @@ ABOUT = {
 PathLike = str | os.PathLike[str]
 
 
-def entry(name: str) -> Entry:
-    """What is known of a task before anything is loaded."""
-    facts = problem(name)
-    where = search_places()
+def make_entry(name: str) -> Entry:
+    """Metadata of a task, without loading it."""
+    facts = find_problem(name)
+    search_path = make_search_path()
     return Entry(
         name=facts.name,
         suite="dope",
@@ -46,13 +46,13 @@ def entry(name: str) -> Entry:
         action_size=facts.actions,
         policies=len(facts.policies),
         about=ABOUT[facts.dataset],
-        available=where.hold([facts.data, *facts.policies.values()]),
+        available=search_path.has_all([facts.data, *facts.policies.values()]),
     )
 
 
 def true_returns(name: str) -> dict[str, dict[str, float]]:
     """Every kind of true return that is published, one column each."""
-    facts = problem(name)
+    facts = find_problem(name)
     kinds: tuple[Kind, ...] = ("discounted", "undiscounted") if facts.family == "gym" else ("undiscounted",)
     truths = [facts.truth(kind) for kind in kinds]
     words = {"mean": "mean actions", "sample": "sampled actions"}
@@ -75,18 +75,18 @@ def load_task(
     'discounted' (0.995, mean actions; the default for the Gym tasks) or 'undiscounted' (sampled
     actions; all there is for Adroit).
     """
-    facts = problem(name)
+    facts = find_problem(name)
     directory = data if data is not None and _is_directory_of_files(data) else None
     if data is None or directory is not None:
-        where = search_places(directory)
-        path = where.get(facts.data, download=download, readable=_looks_like_hdf5, progress=progress)
+        search_path = make_search_path(directory)
+        path = search_path.get(facts.data, download=download, readable=_check_hdf5, progress=progress)
         episodes = load(path)
     else:
         path = Path(data).expanduser()
         episodes = load(path if path.exists() else data, download=download)
     _check_sizes(episodes, facts, path)
-    where = search_places(policies) if policies is not None else search_places(directory)
-    return _task(facts, episodes, where, truth=truth, download=download, progress=progress)
+    search_path = make_search_path(policies) if policies is not None else make_search_path(directory)
+    return _assemble_task(facts, episodes, search_path, truth=truth, download=download, progress=progress)
 
 
 def make_task(
@@ -99,15 +99,17 @@ def make_task(
     progress: Progress = silent,
 ) -> Task:
     """A task from episodes at hand; it is `regenerated` if the episodes' notes say that they are."""
-    facts = problem(name)
+    facts = find_problem(name)
     _check_sizes(episodes, facts, "episodes")
-    return _task(facts, episodes, search_places(policies), truth=truth, download=download, progress=progress)
+    return _assemble_task(
+        facts, episodes, make_search_path(policies), truth=truth, download=download, progress=progress
+    )
 
 
-def _task(
+def _assemble_task(
     facts: Problem,
     episodes: Episodes,
-    where: Places,
+    search_path: SearchPath,
     *,
     truth: Kind | None,
     download: bool,
@@ -116,9 +118,9 @@ def _task(
     known = facts.truth(truth)
     return Task(
         name=facts.name,
-        episodes=_prepared(episodes, facts),
+        episodes=_prepare(episodes, facts),
         policies=load_targets(
-            facts, where, observations=episodes.observation_size, download=download, progress=progress
+            facts, search_path, observations=episodes.observation_size, download=download, progress=progress
         ),
         truth=known.values,
         discount=known.discount,
@@ -129,11 +131,11 @@ def _task(
 
 
 def _is_directory_of_files(data: PathLike) -> bool:
-    place = Path(data).expanduser()
-    return place.is_dir() and data_directory(place) is None
+    directory = Path(data).expanduser()
+    return directory.is_dir() and data_directory(directory) is None
 
 
-def _looks_like_hdf5(path: Path) -> None:
+def _check_hdf5(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(len(SIGNATURE)) != SIGNATURE:
             raise InputError(f"{path.name}: what was downloaded is no HDF5 file; try again later")
@@ -154,8 +156,8 @@ def _check_sizes(episodes: Episodes, facts: Problem, source: PathLike) -> None:
         )
 
 
-def _prepared(episodes: Episodes, facts: Problem) -> Episodes:
-    """As the simulators took them: Adroit's clip actions to [-1, 1]. Another size is noted."""
+def _prepare(episodes: Episodes, facts: Problem) -> Episodes:
+    """Clip Adroit's actions to [-1, 1], as its simulator does, and note a differing size."""
     notes = episodes.notes
     action = episodes.action
     if facts.family == "adroit":

@@ -1,4 +1,4 @@
-"""Where a file of DOPE or D4RL is on this machine, and what is said when it is nowhere."""
+"""Locating the files of DOPE and D4RL on this machine."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlbm.errors import InputError
-from vlbm.paths import cache_directory
 from vlbm.progress import Progress, silent
+from vlbm.storage import cache_directory
 from vlbm.suites.dope.catalogue import Remote
-from vlbm.suites.dope.download import fetch, finished, verify
+from vlbm.suites.dope.download import fetch, is_downloaded, verify
 
 VARIABLE = "VLBM_DOPE"
 
 
 @dataclass(frozen=True)
-class Places:
+class SearchPath:
     """The directories that are searched: those the user named, then the downloads."""
 
     named: tuple[Path, ...]
@@ -30,10 +30,10 @@ class Places:
                 if (directory / path).is_file():
                     return directory / path
         downloaded = self.downloads / remote.path
-        return downloaded if finished(downloaded) else None
+        return downloaded if is_downloaded(downloaded) else None
 
-    def hold(self, remotes: Iterable[Remote]) -> bool:
-        """Whether every one of the files is here."""
+    def has_all(self, remotes: Iterable[Remote]) -> bool:
+        """Whether all files are found."""
         return all(self.find(remote) is not None for remote in remotes)
 
     def get(
@@ -44,7 +44,7 @@ class Places:
         readable: Callable[[Path], object],
         progress: Progress = silent,
     ) -> Path:
-        """The file, fetched if it may be, or an error that says where to get it and where to put it."""
+        """The file, downloaded with `download`, or an error with its address and target path."""
         found, downloaded = self.find(remote), self.downloads / remote.path
         if found not in (None, downloaded):
             return found
@@ -53,24 +53,24 @@ class Places:
         if found is not None:
             verify(found, remote.address)
             return found
-        raise InputError(self._missing(remote))
+        raise InputError(self._explain_missing(remote))
 
-    def _missing(self, remote: Remote) -> str:
+    def _explain_missing(self, remote: Remote) -> str:
         file = remote.path.rpartition("/")[2]
         looked = " and ".join(str(directory) for directory in (*self.named, self.downloads))
-        place = (
+        advice = (
             f"put it at {self.named[0] / remote.path}"
             if self.named
             else f"put it at {remote.path} in a directory of yours that the environment variable "
             f"{VARIABLE} names"
         )
         return (
-            f"{file}: is not in {looked}; get it from {remote.address} and {place}, or load it "
+            f"{file}: is not in {looked}; get it from {remote.address} and {advice}, or load it "
             "with download=True"
         )
 
 
-def search_places(*given: str | os.PathLike[str] | None) -> Places:
+def make_search_path(*given: str | os.PathLike[str] | None) -> SearchPath:
     """Directories the caller gave, then the one that VLBM_DOPE names; downloads come last."""
     named = [Path(directory).expanduser() for directory in given if directory is not None]
     for directory in named:
@@ -83,4 +83,4 @@ def search_places(*given: str | os.PathLike[str] | None) -> Places:
             raise InputError(
                 f"{default}: is no directory, but {VARIABLE} names it; change or unset {VARIABLE}"
             )
-    return Places(tuple(dict.fromkeys(named)), cache_directory() / "dope")
+    return SearchPath(tuple(dict.fromkeys(named)), cache_directory() / "dope")

@@ -1,4 +1,4 @@
-"""Look-alikes of D4RL's Gym data, from DOPE's policies, for when D4RL itself cannot be had."""
+"""Look-alikes of D4RL's Gym data, from DOPE's policies, for when D4RL itself is not available."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vlbm.errors import InputError, require
 from vlbm.policies.base import Policy, TracedPolicy
 from vlbm.progress import Progress, silent
 from vlbm.suites.base import Task
-from vlbm.suites.cache import checksum, data_path, kept_or_made
-from vlbm.suites.dope.catalogue import Problem, problem
+from vlbm.suites.cache import checksum, data_path, load_or_make
+from vlbm.suites.dope.catalogue import Problem, find_problem
 from vlbm.suites.dope.loading import REGENERATED, make_task
-from vlbm.suites.dope.paths import Places, search_places
+from vlbm.suites.dope.paths import SearchPath, make_search_path
 from vlbm.suites.dope.targets import load_named
 from vlbm.suites.simulate import simulate
 
@@ -65,14 +65,14 @@ def regenerate(
 ) -> Episodes:
     """At least `steps` steps of whole episodes in Gymnasium's v4 environment, log-probabilities kept.
 
-    Who acts is fixed in the catalogue, by numbers that are the same for every environment. Of the
+    The behaviour policies are fixed in the catalogue, the same for every environment. Of the
     snapshots 0 to 10 of DOPE's training runs, medium is 3, a third of the way; expert is 10, the last;
     medium-replay is 0 to 3 in equal parts; random is uniform noise. Actions are sampled. Unlike in
-    D4RL, those who act are target policies themselves, which makes such data easier; every task made
-    of them is `regenerated`.
+    D4RL, the behaviour policies are target policies themselves, which makes such data easier; every task
+    made of them is `regenerated`.
     """
-    facts = problem(name)
-    return _regenerated(facts, search_places(policies), steps=steps, seed=seed, progress=progress)
+    facts = find_problem(name)
+    return _simulate_parts(facts, make_search_path(policies), steps=steps, seed=seed, progress=progress)
 
 
 def load_regenerated(
@@ -84,16 +84,16 @@ def load_regenerated(
     progress: Progress = silent,
 ) -> Episodes:
     """The same, kept in the user's cache and made only once for the same policies and simulator."""
-    facts, where = problem(name), search_places(policies)
-    recipe = _recipe(facts, where, steps, seed)
-    return kept_or_made(
+    facts, search_path = find_problem(name), make_search_path(policies)
+    recipe = _make_recipe(facts, search_path, steps, seed)
+    return load_or_make(
         data_path(facts.name, steps=steps, seed=seed),
         recipe,
-        lambda: _regenerated(facts, where, steps=steps, seed=seed, progress=progress),
+        lambda: _simulate_parts(facts, search_path, steps=steps, seed=seed, progress=progress),
     )
 
 
-def load_look_alike(
+def load_regenerated_task(
     name: str,
     *,
     policies: str | os.PathLike[str] | None = None,
@@ -107,16 +107,18 @@ def load_look_alike(
     return make_task(name, episodes, policies=policies, download=download, progress=progress)
 
 
-def _regenerated(facts: Problem, where: Places, *, steps: int, seed: int, progress: Progress) -> Episodes:
+def _simulate_parts(
+    facts: Problem, search_path: SearchPath, *, steps: int, seed: int, progress: Progress
+) -> Episodes:
     if steps < 1:
         raise InputError(f"steps={steps}: give at least 1")
-    acting = _acting(facts, where)
+    acting = _load_behaviour(facts, search_path)
     share = -(-steps // len(acting))
     parts = [
         simulate(
-            _simulator(facts),
+            _require_simulator(facts),
             policy,
-            seed=_part_seed(facts.name, seed, number),
+            seed=_derive_seed(facts.name, seed, number),
             horizon=facts.horizon,
             steps=share,
             actions="sample",
@@ -129,16 +131,16 @@ def _regenerated(facts: Problem, where: Places, *, steps: int, seed: int, progre
     return replace(concatenate(parts), notes=(note,))
 
 
-def _acting(facts: Problem, where: Places) -> dict[str, Policy]:
-    """The policies that log, by name."""
-    _simulator(facts)
+def _load_behaviour(facts: Problem, search_path: SearchPath) -> dict[str, Policy]:
+    """The behaviour policies by name."""
+    _require_simulator(facts)
     if not facts.behaviour:
         return {"uniform noise": UniformPolicy(facts.observations, facts.actions)}
     remotes = {policy: facts.policies[policy] for policy in facts.behaviour}
-    return {**load_named(facts, remotes, where, observations=facts.observations)}
+    return {**load_named(facts, remotes, search_path, observations=facts.observations)}
 
 
-def _simulator(facts: Problem) -> str:
+def _require_simulator(facts: Problem) -> str:
     if facts.simulator is None or facts.behaviour is None:
         raise InputError(
             f"{facts.name}: cannot be regenerated, only the Gym tasks can (ant, halfcheetah, hopper, "
@@ -147,17 +149,17 @@ def _simulator(facts: Problem) -> str:
     return facts.simulator
 
 
-def _part_seed(name: str, seed: int, number: int) -> int:
+def _derive_seed(name: str, seed: int, number: int) -> int:
     """Another seed for every data set and policy, so that no two share their initial states."""
     letters = int.from_bytes(name.encode(), "big") % 2**32
     return int(np.random.SeedSequence([seed, number, letters]).generate_state(1)[0] >> 1)
 
 
-def _recipe(facts: Problem, where: Places, steps: int, seed: int) -> dict[str, Any]:
-    """All that the numbers depend on."""
+def _make_recipe(facts: Problem, search_path: SearchPath, steps: int, seed: int) -> dict[str, Any]:
+    """All that the data depend on."""
     packages = {name: require(name, extra="gym", purpose="Simulating") for name in ("gymnasium", "mujoco")}
     behaviour = {policy: facts.policies[policy] for policy in facts.behaviour or ()}
-    files: dict[str, Path | None] = {policy: where.find(remote) for policy, remote in behaviour.items()}
+    files: dict[str, Path | None] = {policy: search_path.find(remote) for policy, remote in behaviour.items()}
     return {
         "name": facts.name,
         "steps": steps,

@@ -1,4 +1,4 @@
-"""DOPE's target policies, made to fit the data they are asked about."""
+"""DOPE's target policies, adapted to the observations of the data."""
 
 from __future__ import annotations
 
@@ -14,22 +14,32 @@ from vlbm.policies.dope import read_dope
 from vlbm.policies.mlp import Layer, MLPPolicy
 from vlbm.progress import Progress, silent
 from vlbm.suites.dope.catalogue import Problem, Remote
-from vlbm.suites.dope.paths import Places
+from vlbm.suites.dope.paths import SearchPath
 
 
 def load_targets(
-    problem: Problem, where: Places, *, observations: int, download: bool = False, progress: Progress = silent
+    problem: Problem,
+    search_path: SearchPath,
+    *,
+    observations: int,
+    download: bool = False,
+    progress: Progress = silent,
 ) -> dict[str, MLPPolicy]:
     """The 11 policies by name, taking that many observations."""
     return load_named(
-        problem, problem.policies, where, observations=observations, download=download, progress=progress
+        problem,
+        problem.policies,
+        search_path,
+        observations=observations,
+        download=download,
+        progress=progress,
     )
 
 
 def load_named(
     problem: Problem,
     remotes: Mapping[str, Remote],
-    where: Places,
+    search_path: SearchPath,
     *,
     observations: int,
     download: bool = False,
@@ -38,22 +48,21 @@ def load_named(
     """Some of the environment's policies."""
     policies = {}
     for name, remote in remotes.items():
-        path = where.get(remote, download=download, readable=read_dope, progress=progress)
-        policies[name] = _fitting(read_dope(path), path, problem, observations)
+        path = search_path.get(remote, download=download, readable=read_dope, progress=progress)
+        policies[name] = _adapt(read_dope(path), path, problem, observations)
     return policies
 
 
-def without_last_inputs(policy: MLPPolicy, size: int) -> MLPPolicy:
+def drop_last_inputs(policy: MLPPolicy, size: int) -> MLPPolicy:
     """The policy that sees `size` observations where this one sees those followed by zeros.
 
-    A weight that only ever meets zero does nothing, so padding an observation with zeros and leaving
-    out the weights of the padding are the same. The latter costs less and needs no wrapper.
+    Dropping the weights of zero inputs is equivalent to padding observations with zeros, and cheaper.
     """
     first = policy.hidden[0]
     return eqx.tree_at(lambda tree: tree.hidden[0], policy, Layer(first.weight[:, :size], first.bias))
 
 
-def _fitting(policy: MLPPolicy, path: Path, problem: Problem, observations: int) -> MLPPolicy:
+def _adapt(policy: MLPPolicy, path: Path, problem: Problem, observations: int) -> MLPPolicy:
     if (policy.observation_size, policy.action_size) != (problem.policy_inputs, problem.actions):
         raise InputError(
             f"{path}: takes {policy.observation_size} observations and gives {policy.action_size} numbers; "
@@ -61,9 +70,9 @@ def _fitting(policy: MLPPolicy, path: Path, problem: Problem, observations: int)
             f"{problem.actions}: fetch it again"
         )
     if observations < problem.policy_inputs:
-        policy = without_last_inputs(policy, observations)
+        policy = drop_last_inputs(policy, observations)
     if problem.family == "adroit":
-        # The simulated hand clips what it is told; here the policy does, since a learnt world will not.
+        # The simulator clips actions; here the policy does, since a learnt world will not.
         bound = jnp.ones_like(policy.action_high)
         policy = replace(policy, action_low=-bound, action_high=bound)
     return policy

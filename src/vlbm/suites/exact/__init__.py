@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vlbm.suites.exact.base import ActionFunction, ExactSystem, StateFunction, truths
+from vlbm.suites.exact.base import ActionFunction, ExactSystem, StateFunction, true_values
 from vlbm.suites.exact.chain import chain
 from vlbm.suites.exact.cliff import cliff
 from vlbm.suites.exact.graph import graph
@@ -32,5 +32,5 @@ __all__ = [
     "graph",
     "linear",
     "sepsis",
-    "truths",
+    "true_values",
 ]

@@ -1,4 +1,4 @@
-"""What a system offers whose policies' values are known exactly."""
+"""The interface of systems with exactly known policy values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jaxtyping import Float, Int, Shaped
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 
-# What remains to be earned, row by row, at the given time of an episode (from 0). Where the horizon is
-# infinite, time makes no difference.
+# Value functions V and Q, row by row, at the given time of an episode (from 0), which is ignored for an
+# infinite horizon.
 StateFunction = Callable[
     [Float[np.ndarray, "batch obs"], Int[np.ndarray, " batch"]], Float[np.ndarray, " batch"]
 ]
@@ -26,7 +26,7 @@ class ExactSystem(Protocol):
     """A system with a behaviour policy and target policies, which act by sampling.
 
     `horizon` and `discount` are the system's own; methods take others. A horizon of None means that
-    an episode goes on until the system ends it.
+    an episode goes on until it terminates.
     """
 
     @property
@@ -53,7 +53,7 @@ class ExactSystem(Protocol):
         """Q, the same after a given action."""
 
 
-def truths(system: ExactSystem, *, discount: float, horizon: int | None) -> dict[str, float]:
+def true_values(system: ExactSystem, *, discount: float, horizon: int | None) -> dict[str, float]:
     """The value of every target policy."""
     return {
         name: system.value(policy, discount=discount, horizon=horizon)

@@ -28,15 +28,16 @@ def chain(*, states: int = 5, slip: float = 0.1, horizon: int = 15, discount: fl
         reward=reward,
         initial=np.eye(states)[0],
         terminal=np.zeros(states, bool),
-        behaviour=onward(0.6, states=states),
+        behaviour=forward_policy(0.6, states=states),
         targets={
-            f"on {probability:g}": onward(probability, states=states) for probability in (0.4, 0.7, 0.8)
+            f"on {probability:g}": forward_policy(probability, states=states)
+            for probability in (0.4, 0.7, 0.8)
         },
         discount=discount,
         horizon=horizon,
     )
 
 
-def onward(probability: float, *, states: int = 5) -> TabularPolicy:
-    """Walks on with this probability, everywhere."""
+def forward_policy(probability: float, *, states: int = 5) -> TabularPolicy:
+    """Walks on with this probability in every state."""
     return TabularPolicy(np.tile([1 - probability, probability], (states, 1)))

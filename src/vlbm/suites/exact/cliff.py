@@ -35,14 +35,14 @@ def cliff(*, horizon: int = 60, discount: float = 0.99) -> TabularSystem:
         reward=reward,
         initial=np.eye(CELLS)[START],
         terminal=np.arange(CELLS) == GOAL,
-        behaviour=erring(0.4),
-        targets={f"erring {error:g}": erring(error) for error in (0.2, 0.3, 0.5)},
+        behaviour=epsilon_policy(0.4),
+        targets={f"erring {error:g}": epsilon_policy(error) for error in (0.2, 0.3, 0.5)},
         discount=discount,
         horizon=horizon,
     )
 
 
-def erring(error: float) -> TabularPolicy:
+def epsilon_policy(error: float) -> TabularPolicy:
     """The best policy, except that with probability `error` it takes any action."""
     best = np.zeros((CELLS, 4))
     rows, columns = np.divmod(np.arange(CELLS), COLUMNS)

@@ -34,13 +34,13 @@ def graph(*, slip: float = 0.25, sparse: bool = False, discount: float = 0.98) -
         reward=reward,
         initial=np.eye(NODES + 1)[0],
         terminal=nodes == END,
-        behaviour=oddly(0.6),
-        targets={f"odd {probability:g}": oddly(probability) for probability in (0.2, 0.5, 0.8)},
+        behaviour=odd_policy(0.6),
+        targets={f"odd {probability:g}": odd_policy(probability) for probability in (0.2, 0.5, 0.8)},
         discount=discount,
         horizon=4,
     )
 
 
-def oddly(probability: float) -> TabularPolicy:
-    """Chooses action 0 with this probability, everywhere."""
+def odd_policy(probability: float) -> TabularPolicy:
+    """Chooses action 0 with this probability in every state."""
     return TabularPolicy(np.tile([probability, 1 - probability], (NODES + 1, 1)))

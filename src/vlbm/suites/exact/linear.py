@@ -60,7 +60,7 @@ class LinearGaussianPolicy(TracedPolicy):
 
 
 class Cost(NamedTuple):
-    """x' square x + 2 linear' x + constant, for every time of an episode: what is still to be paid."""
+    """x' square x + 2 linear' x + constant, for every time of an episode: the cost-to-go."""
 
     square: Float[np.ndarray, "times obs obs"]
     linear: Float[np.ndarray, "times obs"]
@@ -68,7 +68,7 @@ class Cost(NamedTuple):
 
     def __call__(self, x: Float[np.ndarray, "batch obs"], time: np.ndarray) -> Float[np.ndarray, " batch"]:
         square, linear, constant = (part[np.minimum(time, len(part) - 1)] for part in self)
-        return _quadratic(square, x) + 2 * (linear * x).sum(axis=-1) + constant
+        return _quadratic_form(square, x) + 2 * (linear * x).sum(axis=-1) + constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,16 +95,18 @@ class LinearSystem:
         generator = np.random.default_rng(seed)
         size, actions = self.drive.shape
         state = generator.multivariate_normal(self.initial_mean, self.initial_covariance, size=episodes)
-        luck = generator.normal(size=(horizon, episodes, actions))
+        action_noise = generator.normal(size=(horizon, episodes, actions))
         shocks = generator.multivariate_normal(np.zeros(size), self.noise, size=(horizon, episodes))
         states, taken, rewards = [state], [], []
         for time in range(horizon):
-            action = state @ policy.gain.T + policy.offset + policy.scale * luck[time]
-            rewards.append(-_quadratic(self.state_cost, state) - _quadratic(self.action_cost, action))
+            action = state @ policy.gain.T + policy.offset + policy.scale * action_noise[time]
+            rewards.append(
+                -_quadratic_form(self.state_cost, state) - _quadratic_form(self.action_cost, action)
+            )
             state = state @ self.drift.T + action @ self.drive.T + shocks[time]
             states.append(state)
             taken.append(action)
-        density = -0.5 * (luck**2 + np.log(2 * np.pi)) - np.log(policy.scale)
+        density = -0.5 * (action_noise**2 + np.log(2 * np.pi)) - np.log(policy.scale)
         return Episodes(
             observation=np.stack(states, axis=1).reshape(-1, size).astype(np.float32),
             action=np.stack(taken, axis=1).reshape(-1, actions).astype(np.float32),
@@ -115,7 +117,7 @@ class LinearSystem:
         )
 
     def cost(self, policy: LinearGaussianPolicy, *, discount: float, horizon: int | None) -> Cost:
-        """What remains to be paid at every time of an episode; one row where the horizon is infinite."""
+        """The cost-to-go at every time of an episode; one row for an infinite horizon."""
         check_discount(discount=discount, horizon=horizon)
         gain, offset = policy.gain, policy.offset
         closed, push = self.drift + self.drive @ gain, self.drive @ offset
@@ -123,7 +125,7 @@ class LinearSystem:
         shock = self.drive @ spread @ self.drive.T + self.noise
         square_now = self.state_cost + gain.T @ self.action_cost @ gain
         linear_now = gain.T @ self.action_cost @ offset
-        constant_now = _quadratic(self.action_cost, offset) + np.trace(self.action_cost @ spread)
+        constant_now = _quadratic_form(self.action_cost, offset) + np.trace(self.action_cost @ spread)
         if horizon is None:
             if discount == 1 or discount * np.abs(np.linalg.eigvals(closed)).max() ** 2 >= 1:
                 raise InputError("horizon: without one this policy's costs are infinite; give a horizon")
@@ -131,13 +133,13 @@ class LinearSystem:
             linear = np.linalg.solve(
                 np.eye(len(closed)) - discount * closed.T, linear_now + discount * closed.T @ square @ push
             )
-            ahead = _quadratic(square, push) + np.trace(square @ shock) + 2 * linear @ push
+            ahead = _quadratic_form(square, push) + np.trace(square @ shock) + 2 * linear @ push
             constant = (constant_now + discount * ahead) / (1 - discount)
             return Cost(square[None], linear[None], np.array([constant]))
         square, linear, constant = np.zeros_like(square_now), np.zeros_like(linear_now), 0.0
         rows = []
         for _ in range(horizon):
-            ahead = _quadratic(square, push) + np.trace(square @ shock) + 2 * linear @ push + constant
+            ahead = _quadratic_form(square, push) + np.trace(square @ shock) + 2 * linear @ push + constant
             constant = constant_now + discount * ahead
             linear = linear_now + discount * closed.T @ (square @ push + linear)
             square = square_now + discount * closed.T @ square @ closed
@@ -165,7 +167,7 @@ class LinearSystem:
 
         def function(observation: np.ndarray, action: np.ndarray, time: np.ndarray) -> np.ndarray:
             x, u = np.asarray(observation, np.float64), np.asarray(action, np.float64)
-            now = _quadratic(self.state_cost, x) + _quadratic(self.action_cost, u)
+            now = _quadratic_form(self.state_cost, x) + _quadratic_form(self.action_cost, u)
             square = cost.square[np.minimum(time, len(cost.square) - 1)]
             shock = (square * self.noise).sum(axis=(-2, -1))
             return -now - discount * (cost(x @ self.drift.T + u @ self.drive.T, time) + shock)
@@ -176,7 +178,7 @@ class LinearSystem:
 def linear(*, horizon: int = 10, discount: float = 0.95) -> LinearSystem:
     """A position with a velocity, pushed towards zero."""
 
-    def pushing(stiffness: float, *, offset: float = 0.0, scale: float = 0.5) -> LinearGaussianPolicy:
+    def linear_policy(stiffness: float, *, offset: float = 0.0, scale: float = 0.5) -> LinearGaussianPolicy:
         return LinearGaussianPolicy(
             np.array([[-stiffness, -stiffness]]), np.array([offset]), np.array([scale])
         )
@@ -189,16 +191,16 @@ def linear(*, horizon: int = 10, discount: float = 0.95) -> LinearSystem:
         action_cost=np.array([[0.1]]),
         initial_mean=np.array([1.0, 0.0]),
         initial_covariance=np.diag([0.1, 0.1]),
-        behaviour=pushing(0.3),
+        behaviour=linear_policy(0.3),
         targets={
-            "gentle": pushing(0.22, scale=0.45),
-            "firm": pushing(0.45, scale=0.45),
-            "shifted": pushing(0.3, offset=-0.1, scale=0.4),
+            "gentle": linear_policy(0.22, scale=0.45),
+            "firm": linear_policy(0.45, scale=0.45),
+            "shifted": linear_policy(0.3, offset=-0.1, scale=0.4),
         },
         discount=discount,
         horizon=horizon,
     )
 
 
-def _quadratic(square: np.ndarray, vector: np.ndarray) -> np.ndarray:
+def _quadratic_form(square: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return ((square @ vector[..., None])[..., 0] * vector).sum(axis=-1)

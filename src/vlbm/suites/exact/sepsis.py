@@ -22,7 +22,7 @@ def sepsis(*, horizon: int = 60, discount: float = 0.99) -> TabularSystem:
     transition = tables["tx_mat"]
     constants = require("icu_sepsis.utils.constants", extra="sepsis", purpose="the system 'sepsis'")
     terminal = np.isin(np.arange(len(transition)), sorted(constants.STATES_TERMINAL))
-    # The reward is for arriving; rows of states that are already over say nothing.
+    # The reward depends on the next state alone.
     reward = tables["r_mat"][:1, :1]
     clinicians = np.where(terminal[:, None], 1 / transition.shape[1], simulator.expert_policy)
     system = TabularSystem(
@@ -38,15 +38,15 @@ def sepsis(*, horizon: int = 60, discount: float = 0.99) -> TabularSystem:
     )
     gain = system.action_values(system.behaviour, discount=discount, horizon=None)[0]
     best = np.eye(system.actions)[np.where(clinicians > 0, gain, -np.inf).argmax(axis=-1)]
-    targets = {f"power {power:g}": resolute(clinicians, power) for power in (0.8, 1.5)}
-    # Now and then the treatment, of those clinicians use, after which their patients do best.
+    targets = {f"power {power:g}": power_policy(clinicians, power) for power in (0.8, 1.5)}
+    # Mixtures of the clinicians' policy and its greedy improvement among the treatments they use.
     targets |= {
         f"better {share:g}": TabularPolicy((1 - share) * clinicians + share * best) for share in (0.1, 0.2)
     }
     return replace(system, targets=targets)
 
 
-def resolute(probability: np.ndarray, power: float) -> TabularPolicy:
+def power_policy(probability: np.ndarray, power: float) -> TabularPolicy:
     """A policy's probabilities raised to a power: above 1 it favours what it did already, below 1 less."""
     raised = probability**power
     return TabularPolicy(raised / raised.sum(axis=-1, keepdims=True))

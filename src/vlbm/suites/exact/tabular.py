@@ -24,8 +24,8 @@ class TabularPolicy(TracedPolicy):
     """Action probabilities for every state; the state is read off a one-hot observation.
 
     The table is kept in double precision, so that values computed from it are exact; what is traced
-    has JAX's precision. The largest entry is the state, so imagined observations, which are never
-    quite one-hot, are understood too.
+    has JAX's precision. The largest entry is the state, so imagined observations, which are not
+    exactly one-hot, work too.
     """
 
     probability: Float[np.ndarray, "states actions"]
@@ -95,17 +95,17 @@ class TabularSystem:
     ) -> Episodes:
         horizon = self.horizon if horizon is None else horizon
         generator = np.random.default_rng(seed)
-        choice = _cumulated(policy.probability)
+        choice = _cumulate(policy.probability)
         reward = np.broadcast_to(self.reward, self.transition.shape)
-        state = _drawn(_cumulated(self.initial)[None].repeat(episodes, axis=0), generator)
+        state = _draw_outcomes(_cumulate(self.initial)[None].repeat(episodes, axis=0), generator)
         visited = np.full((episodes, horizon + 1), -1)
         visited[:, 0] = state
         taken = np.zeros((episodes, horizon), np.int64)
         alive = np.arange(episodes)
         for time in range(horizon):
             here = visited[alive, time]
-            action = _drawn(choice[here], generator)
-            following = _drawn(self._cumulated_transition[here, action], generator)
+            action = _draw_outcomes(choice[here], generator)
+            following = _draw_outcomes(self._cumulative_transition[here, action], generator)
             taken[alive, time] = action
             visited[alive, time + 1] = following
             alive = alive[~self.terminal[following]]
@@ -169,17 +169,17 @@ class TabularSystem:
         return np.einsum("sat,sat->sa", self.transition, np.broadcast_to(self.reward, self.transition.shape))
 
     @cached_property
-    def _cumulated_transition(self) -> Float[np.ndarray, "states actions states"]:
-        return _cumulated(self.transition)
+    def _cumulative_transition(self) -> Float[np.ndarray, "states actions states"]:
+        return _cumulate(self.transition)
 
 
-def _cumulated(probability: Float[np.ndarray, "*rows outcomes"]) -> Float[np.ndarray, "*rows outcomes"]:
+def _cumulate(probability: Float[np.ndarray, "*rows outcomes"]) -> Float[np.ndarray, "*rows outcomes"]:
     total = probability.cumsum(axis=-1)
-    # The last entry is one to the last bit, so that no draw falls off the end.
+    # Normalised so that the last entry is exactly 1.
     return total / total[..., -1:]
 
 
-def _drawn(
+def _draw_outcomes(
     cumulated: Float[np.ndarray, "batch outcomes"], generator: np.random.Generator
 ) -> Int[np.ndarray, " batch"]:
     return (cumulated <= generator.random(len(cumulated))[:, None]).sum(axis=-1)

@@ -1,4 +1,4 @@
-"""Examiner: evaluates policies and keeps the evidence, without imagining anything twice."""
+"""DiagnosticsCollector: evaluates policies and collects diagnostics from the same roll-outs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from vlbm.data.episodes import Episodes
 from vlbm.data.view import EpisodeView
 from vlbm.estimators.base import Evaluator
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
-from vlbm.experiments.evidence.courses import time_points
-from vlbm.experiments.evidence.imagined import PolicyEvidence, Witness
 from vlbm.experiments.evidence.latents import LOGGED, LatentMap, map_latents
-from vlbm.experiments.evidence.logged import DIMENSIONS, LoggedSummary, summarise
+from vlbm.experiments.evidence.logged import DIMENSIONS, LoggedSummary, summarise_log
+from vlbm.experiments.evidence.recorder import PolicyEvidence, RolloutRecorder
+from vlbm.experiments.evidence.trajectories import time_points
 from vlbm.policies.base import Policy
 from vlbm.results.diagnostics.calibration import Calibration, calibrate
 from vlbm.results.diagnostics.support import Support
 from vlbm.results.estimand import Horizon
 from vlbm.results.estimate import Estimates
 
-LATENT_EPISODES = 20  # logged ones on the latent map
+LATENT_EPISODES = 20  # logged episodes on the latent map
 
 
 @dataclass(frozen=True, eq=False)
 class ModelEvidence:
-    """What is known of the fitted worlds themselves."""
+    """Diagnostics of the fitted world models."""
 
     histories: tuple[tuple[Mapping[str, float], ...], ...]  # entries of every world's training
     best_steps: tuple[int, ...]
@@ -39,7 +39,7 @@ class ModelEvidence:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What one method saw; methods that imagine nothing have no policies and no model."""
+    """Diagnostics of one method; methods without roll-outs have no policies and no model."""
 
     times: np.ndarray
     dimensions: np.ndarray
@@ -48,8 +48,8 @@ class Evidence:
 
 
 @dataclass(frozen=True, eq=False)
-class Examiner:
-    """The log, looked at once for all methods that are asked about it."""
+class DiagnosticsCollector:
+    """The log and its summary, shared by all methods."""
 
     logged: Episodes | None
     discount: float
@@ -58,16 +58,16 @@ class Examiner:
 
     @classmethod
     def of(cls, logged: Episodes | None, *, discount: float = 0.995, horizon: Horizon = None) -> Self:
-        """Without a log (a saved model has none), what it would tell is left out."""
+        """Without a log, as for a saved model, there is no summary."""
         if logged is None:
             return cls(None, discount, horizon, None)
-        summary = summarise(logged, discount=discount, horizon=horizon)
+        summary = summarise_log(logged, discount=discount, horizon=horizon)
         return cls(logged, discount, horizon, summary)
 
-    def examine(
+    def evaluate_with_diagnostics(
         self, evaluator: Evaluator, policies: Mapping[str, Policy], **request: Any
     ) -> tuple[Estimates, Evidence]:
-        """The estimates of `evaluator.evaluate(policies, **request)`, and what they rest on."""
+        """The estimates of `evaluator.evaluate(policies, **request)`, and diagnostics of them."""
         request = {**request, "discount": self.discount, "horizon": self.horizon}
         if self.summary is not None:
             times, dimensions = self.summary.times, self.summary.dimensions
@@ -77,31 +77,31 @@ class Examiner:
             dimensions = np.arange(min(evaluator.space.observation_size, DIMENSIONS))
         else:
             return evaluator.evaluate(policies, **request), Evidence(np.zeros(1, int), np.zeros(0, int))
-        witness = Witness(times, dimensions, self.discount, self._support(evaluator))
-        estimates = evaluator.evaluate(policies, witness=witness, **request)
-        model = self._model(evaluator, witness) if isinstance(evaluator, WorldEvaluator) else None
-        return estimates, Evidence(times, dimensions, witness.policies(), model)
+        recorder = RolloutRecorder(times, dimensions, self.discount, self._support(evaluator))
+        estimates = evaluator.evaluate(policies, recorder=recorder, **request)
+        model = self._model(evaluator, recorder) if isinstance(evaluator, WorldEvaluator) else None
+        return estimates, Evidence(times, dimensions, recorder.summarise_policies(), model)
 
     def _support(self, evaluator: Evaluator) -> Support | None:
-        """What worlds know of where their log has data; without it, what this log tells of it."""
+        """The support saved with the worlds, else that of this log."""
         if not isinstance(evaluator, WorldEvaluator):
-            return None  # imagines nothing that could lie outside
+            return None  # no roll-outs
         if evaluator.support is not None or self.logged is None:
             return evaluator.support
         return Support.of(self.logged)
 
-    def _model(self, evaluator: WorldEvaluator, witness: Witness) -> ModelEvidence:
+    def _model(self, evaluator: WorldEvaluator, recorder: RolloutRecorder) -> ModelEvidence:
         weights = [getattr(world, "weight", None) for world in evaluator.worlds]
         return ModelEvidence(
             histories=tuple(tuple(history.entries) for history in evaluator.histories),
             best_steps=tuple(history.best_step for history in evaluator.histories),
             branch_weights=tuple(np.asarray(weight) for weight in weights if weight is not None),
             calibration=self._calibration(evaluator),
-            latents=self._latents(evaluator, witness),
+            latents=self._latents(evaluator, recorder),
         )
 
     def _calibration(self, evaluator: WorldEvaluator) -> Calibration | None:
-        """On the episodes that no world learnt from, if these are the data it was fitted to."""
+        """On the held-out episodes, if these are the data that the worlds were fitted to."""
         if self.logged is None:
             return None
         fitted = evaluator.data.get("episodes"), evaluator.data.get("steps")
@@ -110,11 +110,11 @@ class Examiner:
         held_out = log.split(evaluator.settings.held_out, seed=evaluator.seed)[1] if same else log
         return calibrate(evaluator.worlds, held_out)
 
-    def _latents(self, evaluator: WorldEvaluator, witness: Witness) -> LatentMap | None:
-        sampled = witness.sampled()
-        if sampled is None or not hasattr(evaluator.model, "latents"):
+    def _latents(self, evaluator: WorldEvaluator, recorder: RolloutRecorder) -> LatentMap | None:
+        sample = recorder.sample_episodes()
+        if sample is None or not hasattr(evaluator.model, "latents"):
             return None
-        imagined, owner = sampled
+        imagined, owner = sample
         parts = [(imagined, owner)]
         if self.logged is not None:
             some = np.random.default_rng(0).permutation(self.logged.count)[:LATENT_EPISODES]

@@ -1,4 +1,4 @@
-"""Courses: how observations of many episodes run over time, and how many episodes still run."""
+"""Observations of many episodes over time, and how many episodes still run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from vlbm.data.episodes import Episodes
 
-POINTS = 60  # times at which courses are looked at
+POINTS = 60  # times at which observations are taken
 BAND = (0.05, 0.5, 0.95)  # quantiles over episodes
 
 
@@ -16,10 +16,10 @@ def time_points(horizon: int) -> Int[np.ndarray, " times"]:
     return np.unique(np.round(np.linspace(0, horizon, min(horizon, POINTS) + 1)).astype(np.int64))
 
 
-def observed_at(
+def observations_at(
     episodes: Episodes, times: Int[np.ndarray, " times"], dimensions: Int[np.ndarray, " dims"]
 ) -> Float[np.ndarray, "episodes times dims"]:
-    """Observations at some times; NaN where an episode is over."""
+    """Observations at given times; NaN after the end of an episode."""
     there = times <= episodes.length[:, None]
     rows = episodes.first_observation[:, None] + np.minimum(times, episodes.length[:, None])
     found = episodes.observation[rows][..., dimensions].astype(np.float32)
@@ -27,7 +27,9 @@ def observed_at(
     return found
 
 
-def band(values: Float[np.ndarray, "episodes times dims"]) -> Float[np.ndarray, "times dims quantiles"]:
+def quantile_band(
+    values: Float[np.ndarray, "episodes times dims"],
+) -> Float[np.ndarray, "times dims quantiles"]:
     """Quantiles over the episodes that still run; NaN where none does."""
     out = np.full((*values.shape[1:], len(BAND)), np.nan, np.float32)
     for time in range(values.shape[1]):
@@ -37,7 +39,7 @@ def band(values: Float[np.ndarray, "episodes times dims"]) -> Float[np.ndarray, 
     return out
 
 
-def still_running(
+def share_running(
     length: Int[np.ndarray, " episodes"], times: Int[np.ndarray, " times"]
 ) -> Float[np.ndarray, " times"]:
     """The share of episodes that have an observation at each time."""

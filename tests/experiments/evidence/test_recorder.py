@@ -9,9 +9,9 @@ import pytest
 
 from systems import noise_logs
 from vlbm.data.episodes import concatenate
-from vlbm.experiments.evidence.courses import band, observed_at
-from vlbm.experiments.evidence.imagined import SAMPLES, Witness
-from vlbm.experiments.evidence.latents import LOGGED, map_latents, principal_plane
+from vlbm.experiments.evidence.latents import LOGGED, map_latents, project_pca
+from vlbm.experiments.evidence.recorder import SAMPLES, RolloutRecorder
+from vlbm.experiments.evidence.trajectories import observations_at, quantile_band
 from vlbm.results.diagnostics.support import Support
 
 TIMES, DIMENSIONS = np.arange(11), np.arange(2)
@@ -19,15 +19,15 @@ TIMES, DIMENSIONS = np.arange(11), np.arange(2)
 
 def test_all_worlds_count_together():
     first, second = noise_logs([10, 4]), noise_logs([10, 10], terminated=[True, False], seed=1)
-    witness = Witness(TIMES, DIMENSIONS, 0.9)
-    witness(0, {"hare": first})
-    witness(1, {"hare": second})
-    found = witness.policies()["hare"]
+    recorder = RolloutRecorder(TIMES, DIMENSIONS, 0.9)
+    recorder(0, {"hare": first})
+    recorder(1, {"hare": second})
+    found = recorder.summarise_policies()["hare"]
     assert found.model_values == pytest.approx([first.returns(0.9).mean(), second.returns(0.9).mean()])
-    assert found.ended == 0.25
+    assert found.terminated == 0.25
     assert found.running[[4, 5]].tolist() == [1.0, 0.75]
     both = concatenate([first, second])
-    assert found.courses == pytest.approx(band(observed_at(both, TIMES, DIMENSIONS)))
+    assert found.trajectories == pytest.approx(quantile_band(observations_at(both, TIMES, DIMENSIONS)))
     assert found.outside is None
     assert found.outside_share is None
 
@@ -37,9 +37,9 @@ def test_the_share_outside_is_that_of_the_steps_over_time():
     lost = replace(logs.select(range(4)), observation=logs.select(range(4)).observation.copy())
     rows = lost.first_observation[:, None] + np.arange(5, 11)
     lost.observation[rows] += 100.0  # from the sixth step on
-    witness = Witness(TIMES, DIMENSIONS, 0.9, Support.of(logs))
-    witness(0, {"hare": lost})
-    found = witness.policies()["hare"]
+    recorder = RolloutRecorder(TIMES, DIMENSIONS, 0.9, Support.of(logs))
+    recorder(0, {"hare": lost})
+    found = recorder.summarise_policies()["hare"]
     assert found.outside is not None
     assert found.outside[:5].max() <= 0.25
     assert found.outside[5:10].tolist() == [1.0] * 5
@@ -48,11 +48,11 @@ def test_the_share_outside_is_that_of_the_steps_over_time():
 
 
 def test_a_few_whole_episodes_of_the_first_world_are_kept():
-    witness = Witness(TIMES, DIMENSIONS, 0.9)
-    assert witness.sampled() is None
+    recorder = RolloutRecorder(TIMES, DIMENSIONS, 0.9)
+    assert recorder.sample_episodes() is None
     for world in range(2):
-        witness(world, {"hare": noise_logs([3] * 9, seed=world), "snail": noise_logs([3] * 2)})
-    episodes, owner = witness.sampled()
+        recorder(world, {"hare": noise_logs([3] * 9, seed=world), "snail": noise_logs([3] * 2)})
+    episodes, owner = recorder.sample_episodes()
     assert owner.tolist() == [0] * SAMPLES + [1] * 2
     assert episodes.count == SAMPLES + 2
 
@@ -60,9 +60,9 @@ def test_a_few_whole_episodes_of_the_first_world_are_kept():
 def test_the_principal_plane_keeps_distances_of_flat_data():
     random = np.random.default_rng(0)
     flat = random.normal(size=(30, 2)) @ random.normal(size=(2, 5))
-    placed = principal_plane(flat)
+    placed = project_pca(flat)
     assert np.linalg.norm(placed[3] - placed[7]) == pytest.approx(np.linalg.norm(flat[3] - flat[7]))
-    assert principal_plane(np.ones((3, 1))).tolist() == [[0.0, 0.0]] * 3
+    assert project_pca(np.ones((3, 1))).tolist() == [[0.0, 0.0]] * 3
 
 
 def test_owners_share_the_map_and_few_points_need_no_neighbours():

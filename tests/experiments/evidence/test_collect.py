@@ -13,8 +13,8 @@ from pages import made_evidence, made_logged
 from vlbm.errors import InputError
 from vlbm.estimators.base import Answer, Evaluator
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
-from vlbm.experiments.evidence.gathering import Examiner
-from vlbm.experiments.evidence.keeping import load_evidence, save_evidence
+from vlbm.experiments.evidence.collect import DiagnosticsCollector
+from vlbm.experiments.evidence.store import load_evidence, save_evidence
 from vlbm.nn.training import History
 from vlbm.policies import FunctionPolicy
 from vlbm.results.diagnostics.support import Support
@@ -60,7 +60,9 @@ def logs():
 
 @pytest.fixture(scope="module")
 def found(logs):
-    return Examiner.of(logs, discount=0.9, horizon=12).examine(walker(logs), POLICIES, episodes=30)
+    return DiagnosticsCollector.of(logs, discount=0.9, horizon=12).evaluate_with_diagnostics(
+        walker(logs), POLICIES, episodes=30
+    )
 
 
 def test_estimates_are_those_that_evaluating_gives(logs, found):
@@ -92,23 +94,27 @@ def test_the_model_comes_with_its_training_and_calibration(found):
 
 
 def test_without_a_log_what_it_would_tell_is_left_out(logs):
-    _, evidence = Examiner.of(None, discount=0.9, horizon=5).examine(walker(logs, 1), POLICIES, episodes=4)
+    _, evidence = DiagnosticsCollector.of(None, discount=0.9, horizon=5).evaluate_with_diagnostics(
+        walker(logs, 1), POLICIES, episodes=4
+    )
     assert evidence.times.tolist() == [0, 1, 2, 3, 4, 5]
     assert evidence.model.calibration is None
     assert evidence.policies["stays"].outside is None
 
 
 def test_without_a_time_limit_the_log_is_looked_at_as_far_as_it_goes(logs):
-    summary = Examiner.of(logs, discount=0.9, horizon=math.inf).summary
+    summary = DiagnosticsCollector.of(logs, discount=0.9, horizon=math.inf).summary
     assert summary.times[-1] == logs.longest
     assert summary.mean == pytest.approx(logs.returns(0.9).mean())
-    assert summary.cut == int((~logs.terminated).sum()) > 0
-    assert Examiner.of(logs, discount=0.9).summary.cut < summary.cut
+    assert summary.truncated == int((~logs.terminated).sum()) > 0
+    assert DiagnosticsCollector.of(logs, discount=0.9).summary.truncated < summary.truncated
 
 
 def test_worlds_that_know_where_their_log_has_data_need_no_log_for_it(logs):
     knowing = replace(walker(logs, 1), support=Support.of(logs))
-    _, evidence = Examiner.of(None, discount=0.9, horizon=5).examine(knowing, POLICIES, episodes=4)
+    _, evidence = DiagnosticsCollector.of(None, discount=0.9, horizon=5).evaluate_with_diagnostics(
+        knowing, POLICIES, episodes=4
+    )
     assert evidence.policies["stays"].outside_share == 0
 
 
@@ -127,9 +133,9 @@ class Guess(Evaluator):
 
 @pytest.mark.parametrize("known", [True, False], ids=["log", "no log"])
 def test_a_method_that_imagines_nothing_has_estimates_all_the_same(known, logs):
-    examiner = Examiner.of(logs if known else None, discount=0.9)
+    collector = DiagnosticsCollector.of(logs if known else None, discount=0.9)
     guess = Guess(settings=Walking(method="guess"), seed=0, data={})
-    estimates, evidence = examiner.examine(guess, POLICIES)
+    estimates, evidence = collector.evaluate_with_diagnostics(guess, POLICIES)
     assert len(estimates) == 2
     assert evidence.policies == {}
     assert evidence.model is None
