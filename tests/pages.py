@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vlbm.estimand import Estimand
 from vlbm.experiments.comparison import Comparison
 from vlbm.experiments.evidence.collect import Evidence, ModelEvidence
 from vlbm.experiments.evidence.latents import LOGGED, LatentMap
@@ -13,7 +14,6 @@ from vlbm.experiments.evidence.logged import LoggedSummary
 from vlbm.experiments.evidence.recorder import PolicyEvidence
 from vlbm.experiments.evidence.trajectories import time_points
 from vlbm.results.diagnostics.calibration import LEVELS, Calibration
-from vlbm.results.estimand import Estimand
 from vlbm.results.estimate import Estimate, Estimates
 
 NAMES = ("tortoise", "hare", "snail")

@@ -11,14 +11,14 @@ from systems import linear_logs
 from test_cli import TINY, folder, run
 from vlbm.cli.compare import _drop_other_estimands
 from vlbm.data.readers import save_npz
+from vlbm.estimand import Estimand
 from vlbm.estimators.base import Estimator
 from vlbm.estimators.registry import make_estimator
-from vlbm.results.estimand import Estimand
 
 __all__ = ["folder"]  # a fixture
 
 VLBM = [f"vlbm.{setting}" for setting in TINY]
-FQE = [f"fqe.{setting}" for setting in ("trunk_units=8", "trunk_steps=5", "units=8", "steps=5")]
+FQE = [f"fqe.{setting}" for setting in ("units=8", "rounds=1", "steps=5")]
 MEAN = "return of the first 15 steps, discount 0.995, policies act by their mean"
 SAMPLED = "return of the first 15 steps, discount 0.995, policies sample their actions"
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vlbm.environment import LearnedEnvironment as LearnedEnvironment
     from vlbm.environment import LearnedVectorEnvironment as LearnedVectorEnvironment
     from vlbm.errors import InputError as InputError
+    from vlbm.estimand import Estimand as Estimand
     from vlbm.estimators.behaviour_cloning import BehaviourCloning as BehaviourCloning
     from vlbm.estimators.dice import DICE as DICE
     from vlbm.estimators.dice import DualDICE as DualDICE
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from vlbm.policies import load_policies as load_policies
     from vlbm.policies import load_policy as load_policy
     from vlbm.policies import save_policy as save_policy
-    from vlbm.results.estimand import Estimand as Estimand
     from vlbm.results.estimate import Estimate as Estimate
     from vlbm.results.estimate import Estimates as Estimates
     from vlbm.suites import load_task as load_task
@@ -65,7 +65,7 @@ _HOME = {
     "Episodes": "vlbm.data.episodes",
     "LearnedEnvironment": "vlbm.environment",
     "LearnedVectorEnvironment": "vlbm.environment",
-    "Estimand": "vlbm.results.estimand",
+    "Estimand": "vlbm.estimand",
     "Estimate": "vlbm.results.estimate",
     "Estimates": "vlbm.results.estimate",
     "InputError": "vlbm.errors",

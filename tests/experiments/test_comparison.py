@@ -13,9 +13,9 @@ import pytest
 from systems import linear_logs
 from test_cli import run
 from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.estimand import Estimand
 from vlbm.experiments.comparison import Comparison, compare
 from vlbm.report.comparisons import print_comparison
-from vlbm.results.estimand import Estimand
 from vlbm.results.estimate import Estimates, from_returns
 
 POLICIES = {"poor": None, "middling": None, "good": None}

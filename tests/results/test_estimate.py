@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from vlbm.results.estimand import Estimand
+from vlbm.estimand import Estimand
 from vlbm.results.estimate import Estimate, Estimates, all_warnings, from_returns
 from vlbm.storage import read_information, save_tree
 from vlbm.version import VERSION

@@ -27,7 +27,7 @@ from vlbm.cli.common import (
     read_horizon,
 )
 from vlbm.errors import InputError
-from vlbm.results.estimand import Estimand
+from vlbm.estimand import Estimand
 
 if TYPE_CHECKING:
     from vlbm.data.episodes import Episodes

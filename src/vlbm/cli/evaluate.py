@@ -32,7 +32,7 @@ from vlbm.cli.common import (
     save_evaluator,
 )
 from vlbm.errors import InputError
-from vlbm.results.estimand import Estimand
+from vlbm.estimand import Estimand
 
 if TYPE_CHECKING:
     from vlbm.worlds.rollout import Termination

@@ -17,10 +17,10 @@ def settings(
     from rich import box
     from rich.table import Table
 
-    from vlbm.estimators.base import plain
+    from vlbm.estimators.base import flatten_settings
     from vlbm.estimators.registry import make_estimator, presets_of
 
-    values = {name: plain(asdict(make_estimator(method, name))) for name in presets_of(method)}
+    values = {name: flatten_settings(asdict(make_estimator(method, name))) for name in presets_of(method)}
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("setting", style="bold")
     for name in values:

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 from vlbm.compilation import enable_compilation_cache
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
+from vlbm.estimand import Actions, Estimand, Horizon
 from vlbm.estimators.cache import SharedCache, no_cache
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
 from vlbm.policies.function import as_policy
 from vlbm.progress import Progress, silent
-from vlbm.results.estimand import Actions, Estimand, Horizon
 from vlbm.results.estimate import CONFIDENCE, Estimate, Estimates
 from vlbm.worlds.rollout import Termination
 
@@ -147,7 +147,7 @@ class Evaluator(ABC):
             seed=seed,
             estimand=estimand,
             confidence=confidence,
-            settings={**plain(asdict(self.settings)), **answer.circumstances},
+            settings={**flatten_settings(asdict(self.settings)), **answer.circumstances},
             data=self.data,
             seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
             warnings=(*self.notes, *([] if estimand == asked else [SAMPLED]), *answer.warnings),
@@ -182,7 +182,7 @@ class Estimator(ABC, Generic[Fitted]):
     """Settings of a method: subclasses are frozen dataclasses."""
 
     method: Any  # a field or a property: what tables call it
-    answers_endless: ClassVar[bool] = True  # whether it can do without a time limit
+    answers_infinite_horizon: ClassVar[bool] = True  # whether it can do without a time limit
     weighs_actions: ClassVar[bool] = False  # by how likely policies were to take them
 
     def check_estimand(self, asked: Estimand, space: Space) -> Estimand:
@@ -191,7 +191,7 @@ class Estimator(ABC, Generic[Fitted]):
         Importance weights of a mean action exist only where actions are discrete: elsewhere methods that
         weigh actions answer for sampled ones.
         """
-        if asked.infinite_horizon and not self.answers_endless:
+        if asked.infinite_horizon and not self.answers_infinite_horizon:
             raise InputError(
                 f"horizon inf: {self.method} cannot answer without a time limit; give a horizon (--horizon), "
                 "or use fqe, dice or vpm"
@@ -226,7 +226,7 @@ class Estimator(ABC, Generic[Fitted]):
         """The evaluator that `fit` returns."""
 
 
-def described(episodes: Episodes) -> dict[str, Any]:
+def describe_data(episodes: Episodes) -> dict[str, Any]:
     """Which data these are, as estimates say it."""
     return {"path": None, "episodes": episodes.count, "steps": episodes.steps}
 
@@ -253,12 +253,12 @@ def check_request(
         raise InputError(f"horizon {horizon}: must be a whole number of steps, or inf for no time limit")
 
 
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def flatten_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON keeps them, so that a saved and a fresh copy compare equal; nested ones get a dot."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}.{inner}": content for inner, content in plain(value).items()}
+            flat |= {f"{name}.{inner}": content for inner, content in flatten_settings(value).items()}
         else:
             flat[name] = list(value) if isinstance(value, tuple) else value
     return flat

@@ -15,7 +15,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
+from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
 from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.least_squares import influence_weights
 from vlbm.estimators.ratio_networks import Network
@@ -94,7 +94,7 @@ class DensityRatio(Estimator["DensityRatioEvaluator"]):
             settings=self,
             episodes=episodes,
             seed=run.seed,
-            data=described(episodes),
+            data=describe_data(episodes),
             notes=tuple(episodes.notes),
         )
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
+from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
 from vlbm.estimators.fqe import FQE, FQEEvaluator
 from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, as_often
 from vlbm.estimators.importance_weights import (
@@ -69,7 +69,7 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
     trained on apart from those it is corrected on, which that assumes.
     """
 
-    answers_endless: ClassVar[bool] = False
+    answers_infinite_horizon: ClassVar[bool] = False
     weighs_actions: ClassVar[bool] = True
     kind: Kind = "dr"
     clip: float | None = None  # largest weight; tames the estimate and leans it towards the critic
@@ -97,7 +97,7 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
             importance=importance,
             critic=self.critic.fit(episodes, seed=run.seed, cache=run.cache),
             seed=run.seed,
-            data=described(episodes),
+            data=describe_data(episodes),
             notes=importance.notes,
         )
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
+from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
 from vlbm.estimators.cache import SharedCache
 from vlbm.estimators.fitted_q import FittedQ
 from vlbm.estimators.least_squares import influence_weights
@@ -52,7 +52,7 @@ class FQE(Estimator["FQEEvaluator"]):
     units: tuple[int, ...] = (128, 128)
     layer_norm: bool = True  # keeps values of actions far from the log near those of the log
     twin: bool = True  # believe the smaller of two networks: without, values far from the log can run away
-    rounds: int = 4  # at most
+    rounds: int = 3  # at most
     steps: int = 10_000  # of a round
     batch: int = 256
     learning_rate: float = 1e-3
@@ -92,7 +92,7 @@ class FQE(Estimator["FQEEvaluator"]):
             settings=self,
             episodes=episodes,
             seed=run.seed,
-            data=described(episodes),
+            data=describe_data(episodes),
             cache=run.cache,
             notes=tuple(episodes.notes),
         )

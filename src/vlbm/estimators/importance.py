@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, described
+from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
 from vlbm.estimators.behaviour_cloning import BehaviourCloning
 from vlbm.estimators.importance_weights import (
     LARGEST_LOG_WEIGHT,
@@ -48,7 +48,7 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
     `wpdis` takes the logged rewards as they are, with a warning. `is` and `pdis` cut weights at e^100.
     """
 
-    answers_endless: ClassVar[bool] = False  # what was never logged has no weight
+    answers_infinite_horizon: ClassVar[bool] = False  # what was never logged has no weight
     weighs_actions: ClassVar[bool] = True
     kind: Kind = "wpdis"
     clip: float | None = None  # largest weight; tames the estimate and biases it
@@ -81,7 +81,7 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
             episodes=episodes,
             log_prob=log_prob,
             seed=run.seed,
-            data=described(episodes),
+            data=describe_data(episodes),
             notes=tuple(notes),
         )
 

@@ -13,10 +13,10 @@ from jaxtyping import Array, Float, Shaped
 from vlbm.compilation import enable_compilation_cache
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
+from vlbm.estimand import Actions
 from vlbm.policies.base import Policy, TracedPolicy, has_log_prob
 from vlbm.policies.checks import check_actions
 from vlbm.policies.stacked import StackedPolicies
-from vlbm.results.estimand import Actions
 
 CHUNK = 8192  # steps per call: what a wide network keeps of them should fit in memory
 

@@ -15,14 +15,14 @@ from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
-from vlbm.estimators.base import Estimator, check_request, plain
+from vlbm.estimand import Actions, Estimand, Horizon
+from vlbm.estimators.base import Estimator, check_request, flatten_settings
 from vlbm.estimators.cache import SharedCache
 from vlbm.experiments.evidence.collect import DiagnosticsCollector, Evidence
 from vlbm.experiments.evidence.logged import LoggedSummary
 from vlbm.experiments.evidence.store import load_evidence, save_evidence
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress, silent
-from vlbm.results.estimand import Actions, Estimand, Horizon
 from vlbm.results.estimate import CONFIDENCE, Estimates, pool_seeds
 from vlbm.results.metrics import absolute_error, rank_correlation, regret
 from vlbm.storage import check_identity, read_information, write_text
@@ -168,7 +168,7 @@ class ComparisonJob:
         request = {**self.estimand.arguments, "confidence": self.confidence}
         settings: Any = estimator  # a dataclass, as all estimators are
         identity = {
-            "settings": plain(asdict(settings)),
+            "settings": flatten_settings(asdict(settings)),
             "data": self.data,
             "policies": list(self.policies),
             **vars(self.estimand),

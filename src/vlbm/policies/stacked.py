@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from vlbm.estimand import Actions
 from vlbm.policies.base import TracedPolicy
-from vlbm.results.estimand import Actions
 
 
 class StackedPolicies(eqx.Module):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from vlbm.errors import InputError
+from vlbm.estimand import Estimand
 from vlbm.experiments.comparison import Comparison
 from vlbm.experiments.evidence.store import load_evidence, save_evidence
-from vlbm.results.estimand import Estimand
 from vlbm.results.estimate import Estimates
 from vlbm.storage import write_text
 from vlbm.version import VERSION

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from vlbm.results.estimand import Estimand
+    from vlbm.estimand import Estimand
     from vlbm.results.estimate import Estimates
 
 BAR = 26  # characters that an interval is drawn in

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vlbm.errors import require
-from vlbm.results.estimand import Estimand
+from vlbm.estimand import Estimand
 from vlbm.storage import load_tree, read_information, save_tree, write_text
 from vlbm.version import VERSION
 

@@ -20,6 +20,7 @@ from vlbm.data.episodes import Episodes, from_padded
 from vlbm.data.scaler import Scaler
 from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
+from vlbm.estimand import Estimand
 from vlbm.estimators.base import Request
 from vlbm.estimators.registry import load_model
 from vlbm.estimators.world_models.evaluator import MODEL_FILE, SINGLE, WorldEvaluator
@@ -27,7 +28,6 @@ from vlbm.estimators.world_models.settings import select
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.nn.training import History
 from vlbm.policies import FunctionPolicy, TracedPolicy
-from vlbm.results.estimand import Estimand
 from vlbm.storage import load_tree, read_information, save_tree
 from vlbm.worlds.vlbm import BranchingModel
 

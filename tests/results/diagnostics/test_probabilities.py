@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from vlbm.estimand import Estimand
 from vlbm.results.diagnostics.probabilities import (
     implied_standard_errors,
     probability_above,
     probability_best,
     standard_error,
 )
-from vlbm.results.estimand import Estimand
 from vlbm.results.estimate import Estimate, Estimates
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.base import Answer, Evaluator, Request, plain
+from vlbm.estimators.base import Answer, Evaluator, Request, flatten_settings
 from vlbm.nn.training import History
 from vlbm.results.diagnostics.support import Support
 from vlbm.results.diagnostics.trust import OUTSIDE, support_warnings
@@ -129,7 +129,7 @@ class WorldEvaluator(Evaluator):
         information = {
             "method": self.method,
             "version": VERSION,
-            "settings": plain(asdict(self.settings)),
+            "settings": flatten_settings(asdict(self.settings)),
             "shape": self.settings.world_shape(self.worlds[0]),
             "models": len(self.worlds),
             "starts": len(self.initial),

@@ -19,7 +19,7 @@ from vlbm.data.sampler import MappedSampler, Plan, Sampler, Window
 from vlbm.data.scaler import Scaler
 from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
-from vlbm.estimators.base import Estimator, Run, described, plain
+from vlbm.estimators.base import Estimator, Run, describe_data, flatten_settings
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.estimators.world_models.validation import open_loop_validation
 from vlbm.nn.optimiser import Schedule
@@ -35,7 +35,7 @@ LOOKED_AT = 100_000  # observations, to see whether they are states
 class WorldSettings(Estimator[WorldEvaluator]):
     """Settings of a world model; subclasses are frozen dataclasses with these fields among others."""
 
-    answers_endless: ClassVar[bool] = False  # a roll-out has a last step
+    answers_infinite_horizon: ClassVar[bool] = False  # a roll-out has a last step
     standardise_actions: bool
     steps: int
     learning_rate: float
@@ -92,7 +92,11 @@ class WorldSettings(Estimator[WorldEvaluator]):
         check_enough(episodes)
         training, held_out = EpisodeView.of(episodes).split(self.held_out, seed=run.seed)
         settings: Any = self  # a dataclass, as every subclass is
-        identity = {"settings": plain(asdict(settings)), "data": episodes.fingerprint(), "seed": run.seed}
+        identity = {
+            "settings": flatten_settings(asdict(settings)),
+            "data": episodes.fingerprint(),
+            "seed": run.seed,
+        }
 
         def train_one(index: int, devices: Devices) -> tuple[Any, History]:
             title = "training" if self.models == 1 else f"training {index + 1}/{self.models}"
@@ -127,7 +131,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
             initial=episodes.initial_observations(),
             horizon=episodes.longest,
             seed=run.seed,
-            data=described(episodes),
+            data=describe_data(episodes),
             histories=histories,
             support=None if episodes.mapped else Support.of(episodes, seed=run.seed),
             notes=tuple(notes),

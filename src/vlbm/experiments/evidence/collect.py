@@ -11,6 +11,7 @@ import numpy as np
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.view import EpisodeView
+from vlbm.estimand import Horizon
 from vlbm.estimators.base import Evaluator
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.experiments.evidence.latents import LOGGED, LatentMap, map_latents
@@ -20,7 +21,6 @@ from vlbm.experiments.evidence.trajectories import time_points
 from vlbm.policies.base import Policy
 from vlbm.results.diagnostics.calibration import Calibration, calibrate
 from vlbm.results.diagnostics.support import Support
-from vlbm.results.estimand import Horizon
 from vlbm.results.estimate import Estimates
 
 LATENT_EPISODES = 20  # logged episodes on the latent map

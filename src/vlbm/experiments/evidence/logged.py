@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.inspect import inspect
+from vlbm.estimand import Horizon
 from vlbm.experiments.evidence.trajectories import observations_at, quantile_band, share_running, time_points
 from vlbm.results.diagnostics.probabilities import standard_error
 from vlbm.results.diagnostics.support import subsample
-from vlbm.results.estimand import Horizon
 
 DIMENSIONS = 24  # observation dimensions whose trajectories are kept
 EPISODES = 500  # sample for the trajectories

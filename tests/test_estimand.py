@@ -13,10 +13,10 @@ import pytest
 
 from systems import linear_logs
 from vlbm.errors import InputError
+from vlbm.estimand import Estimand
 from vlbm.estimators.base import SAMPLED
 from vlbm.estimators.registry import METHODS, make_estimator
 from vlbm.policies import FunctionPolicy
-from vlbm.results.estimand import Estimand
 from vlbm.suites.exact import linear
 
 LIMITED = Estimand(0.995, 200, "mean")
