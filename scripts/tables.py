@@ -23,7 +23,7 @@ def main() -> None:
     replace_block(ROOT / "README.md", "accuracy", accuracy_table(accuracy, ("after",)))
     replace_block(study, "imagination", imagination_table(read("imagination.jsonl")))
     fqe = [row for row in accuracy if row["method"] == "fqe"]
-    labels = ("before", "without layer norm", "after")
+    labels = ("textbook", "after")
     replace_block(ROOT / "docs" / "fqe.md", "fqe", accuracy_table(fqe, labels))
     replace_block(ROOT / "docs" / "benchmark.md", "methods", methods_table(read("methods.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
