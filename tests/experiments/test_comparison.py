@@ -330,3 +330,12 @@ def test_methods_lists_what_there_is(capsys):
     shown = capsys.readouterr().out
     assert "wpdis" in shown
     assert "vlm-rsa-ensemble" in shown
+
+
+def test_a_printed_comparison_is_a_table_that_says_what_is_estimated():
+    text = str(compared(discount=0.9, horizon=7))
+    assert "return of the first 7 steps, discount 0.9" in text
+    for word in ("right", "reversed", "poor", "middling", "good"):
+        assert word in text
+    assert repr(compared()) == "Comparison(3 policies, methods right, reversed)"
+    assert "reversed" in compared()._repr_html_()

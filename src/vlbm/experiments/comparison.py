@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import time
@@ -142,6 +143,18 @@ class Comparison:
         from vlbm.report.page import write_page
 
         write_page(self, Path(path))
+
+    def __str__(self) -> str:
+        from vlbm.report.comparisons import as_text
+
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        return f"Comparison({len(self.policies)} policies, methods {', '.join(self.estimates) or 'none'})"
+
+    def _repr_html_(self) -> str:
+        """The tables for notebooks."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,15 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for method, found in comparison.estimates.items():
         for warning in all_warnings(*found):
             console.print(f"warning: {method}: {warning}", style="yellow", highlight=False, markup=False)
+
+
+def as_text(comparison: Comparison) -> str:
+    """What `print` shows."""
+    from rich.console import Console
+
+    buffer = io.StringIO()
+    print_comparison(comparison, Console(file=buffer, width=120, color_system=None))
+    return buffer.getvalue().rstrip()
 
 
 def _table(first: str) -> Table:
