@@ -48,7 +48,7 @@ DOORS = {("results/estimate.py", "experiments"), ("results/estimate.py", "report
 DOORS |= {("experiments/comparison.py", "report")}
 # Files of the estimators' room in the same order; those in one line know nothing of each other.
 ESTIMATORS = (
-    ("cache", "intervals", "importance_weights"),
+    ("shared_cache", "intervals", "importance_weights"),
     ("base", "likelihood", "transitions"),
     ("behaviour_cloning", "least_squares", "ratio_networks"),
     ("fitted_q", "importance", "density_ratio", "world_models"),

@@ -14,7 +14,7 @@ from vlbm.compilation import enable_compilation_cache
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimand import Actions, Estimand, Horizon
-from vlbm.estimators.cache import SharedCache, no_cache
+from vlbm.estimators.shared_cache import SharedCache, no_cache
 from vlbm.policies.base import Policy
 from vlbm.policies.checks import check_fit
 from vlbm.policies.function import as_policy

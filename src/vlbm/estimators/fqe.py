@@ -16,9 +16,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
-from vlbm.estimators.cache import SharedCache
 from vlbm.estimators.fitted_q import FittedQ
 from vlbm.estimators.least_squares import influence_weights
+from vlbm.estimators.shared_cache import SharedCache
 from vlbm.estimators.transitions import Batch, Draw, Problem, Transitions, split_rows
 from vlbm.nn.layers import MLP, LayerKind
 from vlbm.nn.optimiser import Schedule

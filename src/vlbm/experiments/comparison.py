@@ -18,7 +18,7 @@ from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimand import Actions, Estimand, Horizon
 from vlbm.estimators.base import Estimator, check_request, flatten_settings
-from vlbm.estimators.cache import SharedCache
+from vlbm.estimators.shared_cache import SharedCache
 from vlbm.experiments.evidence.collect import DiagnosticsCollector, Evidence
 from vlbm.experiments.evidence.logged import LoggedSummary
 from vlbm.experiments.evidence.store import load_evidence, save_evidence

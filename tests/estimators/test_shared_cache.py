@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from vlbm.estimators import fqe
-from vlbm.estimators.cache import SharedCache, no_cache
 from vlbm.estimators.doubly_robust import DoublyRobust
 from vlbm.estimators.fqe import FQE
+from vlbm.estimators.shared_cache import SharedCache, no_cache
 from vlbm.experiments.comparison import compare
 from vlbm.suites.exact import graph
 
