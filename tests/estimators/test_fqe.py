@@ -114,8 +114,8 @@ def test_goals_come_from_the_target_network_and_of_twins_from_the_smaller(twin):
         """What every twin says of both actions; observations are all the same."""
         return np.asarray(networks.mlp.last.bias)[0]
 
-    # Of twins, the smaller says what a state is worth.
-    future = offset + unit * (outputs(critics.target) @ np.array([0.3, 0.7])).min()
+    # Of twins, the smaller is believed for each action by itself.
+    future = offset + unit * outputs(critics.target).min(axis=0) @ np.array([0.3, 0.7])
     goal = np.clip(np.asarray(batch.reward) + 0.9 * future, np.asarray(batch.low), np.asarray(batch.high))
     predicted = outputs(critics.online) @ np.asarray(batch.a).T
     expected = np.square(predicted - (goal - offset) / unit).mean(axis=-1).sum()
@@ -134,11 +134,16 @@ def test_target_networks_get_no_gradient():
     assert any(leaf.any() for leaf in jax.tree.leaves(gradient.online))
 
 
-def test_of_twins_the_smaller_is_believed_state_by_state():
+def test_of_twins_the_smaller_is_believed_action_by_action_so_that_v_is_the_mean_of_q():
     critics, batch = critics_that_differ(twin=True)
     twins = jax.tree.map(lambda leaf: leaf[0], critics.online)
-    each = eqx.filter_vmap(lambda network: jax.vmap(network)(batch.s, batch.a))(twins)
-    np.testing.assert_array_equal(believe(twins, batch.s, batch.a), np.asarray(each).min(axis=0))
+    # The twins must disagree about which action is better, or nothing is tested.
+    bias = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
+    twins = eqx.tree_at(lambda twins: twins.mlp.last.bias, twins, jax.numpy.asarray(bias))
+    both = [np.asarray(believe(twins, batch.s, np.tile(np.eye(2)[a], (16, 1)))) for a in (0, 1)]
+    np.testing.assert_allclose(both, 0.0, atol=1e-6)
+    state = np.asarray(believe(twins, batch.s, np.tile([0.3, 0.7], (16, 1))))
+    np.testing.assert_allclose(state, 0.3 * both[0] + 0.7 * both[1], atol=1e-6)
 
 
 def test_a_policy_that_has_settled_is_not_trained_on_and_one_that_has_not_is_warned_of():

@@ -165,7 +165,14 @@ def make_critics(
 
 
 def believe(twins: QNetwork, s: Float[Array, "batch inputs"], a: Float[Array, "batch act"]) -> Array:
-    """Q of one policy in standard units; of twins the smaller is believed."""
+    """Q of one policy in standard units; of twins the smaller is believed.
+
+    Of discrete actions for each by itself, so that V is the mean of Q over what the policy does: doubly
+    robust estimates rest on that.
+    """
+    if twins.discrete:
+        each = eqx.filter_vmap(lambda network: jax.vmap(lambda s: network.mlp(s)[0])(s))(twins)
+        return (each.min(axis=0) * a).sum(axis=-1)
     return eqx.filter_vmap(lambda network: jax.vmap(network)(s, a))(twins).min(axis=0)
 
 
