@@ -46,7 +46,7 @@ def main() -> None:
     use_cores()  # as the command line does, unless this process was told of its devices
     logs = smooth_logs(episodes=arguments.episodes, length=1000)
     policies = tanh_policies(arguments.policies)
-    own = FQE(rounds=1, steps=arguments.steps)
+    own = FQE(rounds=1, steps=arguments.steps, twin=False)  # d3rlpy has one network, too
     wide, narrow = (replace(own, units=(size, size), layer_norm=False) for size in (256, 64))
     few = dict(list(policies.items())[:1])
     figures: dict[str, Any] = {
