@@ -30,13 +30,7 @@ class Network(eqx.Module):
 
     def features(self, s: Float[Array, " inputs"], a: Float[Array, " act"]) -> Float[Array, " features"]:
         """The last hidden layer and a one; each discrete action has its own."""
-        x = s if self.discrete else jnp.concatenate([s, a])
-        for layer in self.mlp.layers:
-            x, _ = layer(x)
-        x = jnp.append(x, 1.0)
-        if not self.discrete:
-            return x
-        return jnp.outer(a, x).ravel() if len(a) * len(x) <= LARGEST else jnp.concatenate([x, a])
+        return self.mlp.features(s, a, discrete=self.discrete, most=LARGEST)
 
 
 def soften(x: Array) -> Array:
