@@ -26,7 +26,7 @@ SAMPLED = (
     "it answers for sampled actions, though mean ones were asked for: where actions are continuous, a mean "
     "action has no importance weight"
 )
-# Told of the episodes that every policy had in one of the worlds, by the number of the world.
+# Called with the episodes that every policy had in one of the worlds, by the number of the world.
 Recorder = Callable[[int, Mapping[str, Episodes]], None]
 
 
@@ -115,7 +115,7 @@ class Evaluator(ABC):
         A policy is one of `vlbm.policies`, a function from observations to actions, or an object with `mean`,
         `sample` or `predict`. `gamma` is another name for the discount. The value is that of the first
         `horizon` steps, by default as many as the longest logged episode has; `math.inf` sets no limit.
-        `episodes`, `actions` and `termination` say how policies act in an imagined world, and `witness`
+        `episodes`, `actions` and `termination` say how policies act in an imagined world, and `recorder`
         is shown what they did there; evaluators that imagine none take them too and leave them unused,
         so that all are called alike.
         """
@@ -168,7 +168,7 @@ Fitted = TypeVar("Fitted", bound=Evaluator, covariant=True)
 
 
 class Run(NamedTuple):
-    """A fit: its seed, where it keeps checkpoints, whether it goes on from them, who is told, and what it
+    """A fit: its seed, where it keeps checkpoints, whether it resumes them, who reports progress, and what it
     has in common with other fits to the same data."""
 
     seed: int = 0

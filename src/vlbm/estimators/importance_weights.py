@@ -99,7 +99,7 @@ def weight_warnings(weights: Weights, details: Mapping[str, float]) -> list[str]
     effective, largest = details["effective_sample_size"], details["largest_weight_share"]
     mean, impossible = details["mean_weight"], details["impossible_share"]
     if count == 1:
-        found.append("a single episode says nothing about its own luck: no standard error, no interval")
+        found.append("a single episode says nothing about its sampling error: no standard error, no interval")
     elif largest > LARGE_SHARE:
         found.append(f"one episode of {count} carries {largest:.0%} of the weight")
     if effective < min(FEW, count) - 1e-6:

@@ -83,8 +83,8 @@ def _traced(
     policies: Mapping[str, TracedPolicy], episodes: Episodes, actions: Actions
 ) -> dict[str, Float[np.ndarray, " steps"]]:
     enable_compilation_cache()
-    crowd = StackedPolicies.of(list(policies.values()))
-    order = np.argsort(np.concatenate([np.array(indices) for indices in crowd.members]))
+    stacked = StackedPolicies.of(list(policies.values()))
+    order = np.argsort(np.concatenate([np.array(indices) for indices in stacked.members]))
     row = episodes.observation_before
     size = min(CHUNK, episodes.steps)
     parts = []
@@ -92,14 +92,14 @@ def _traced(
         # The last chunk is filled up with its own last step: one shape, one program.
         step = np.minimum(np.arange(first, first + size), episodes.steps - 1)
         seen, done = jnp.asarray(episodes.observation[row[step]]), jnp.asarray(episodes.action[step])
-        parts.append(np.asarray(_asked(crowd, seen, done, actions)))
+        parts.append(np.asarray(_ask_traced_policies(stacked, seen, done, actions)))
     table = np.concatenate(parts, axis=1)[order, : episodes.steps]
     return dict(zip(policies, table, strict=True))
 
 
 @eqx.filter_jit
-def _asked(
-    crowd: StackedPolicies,
+def _ask_traced_policies(
+    stacked: StackedPolicies,
     observation: Float[Array, "batch obs"],
     action: Shaped[Array, " batch *act"],
     actions: Actions,
@@ -109,7 +109,7 @@ def _asked(
             return jnp.where(policy.mean(observation) == action, 0.0, -jnp.inf)
         return policy.log_prob(observation, action)
 
-    return jnp.concatenate([jax.vmap(ask)(group) for group in crowd.groups])
+    return jnp.concatenate([jax.vmap(ask)(group) for group in stacked.groups])
 
 
 def _check_has_log_prob(name: str, policy: Policy) -> None:
