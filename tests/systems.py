@@ -14,7 +14,7 @@ import numpy as np
 
 from vlbm.data.episodes import Episodes
 from vlbm.estimators.world_models.vlbm import VLBM
-from vlbm.policies import HostPolicy
+from vlbm.policies import HostPolicy, Layer, MLPPolicy
 from vlbm.progress import Progress, Report
 from vlbm.worlds.vlbm import BranchingModel
 
@@ -140,4 +140,14 @@ def linear_logs(
         length=np.array(lengths, np.int64),
         terminated=np.arange(len(lengths)) % 2 == 0,
         n_actions=n_actions,
+    )
+
+
+def blind(*probability: float) -> MLPPolicy:
+    """Chooses ids with these probabilities, whatever it sees."""
+    return MLPPolicy(
+        (),
+        Layer(np.zeros((len(probability), 1), np.float32), np.log(np.array(probability, np.float32))),
+        nonlinearity="relu",
+        distribution="categorical",
     )

@@ -9,26 +9,16 @@ import jax
 import numpy as np
 import pytest
 
+from systems import blind
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.density_ratio import Weighed, sum_episodes, violate_flow
 from vlbm.estimators.dice import DICE, DualDICE
 from vlbm.estimators.transitions import Problem
 from vlbm.estimators.vpm import VPM
-from vlbm.policies import Layer, MLPPolicy
 
 LENGTH = 5
 SMALL = DICE(units=(8,), rounds=1, steps=20, batch=64, resamples=200)
-
-
-def blind(*probability: float) -> MLPPolicy:
-    """Chooses ids with these probabilities, whatever it sees."""
-    return MLPPolicy(
-        (),
-        Layer(np.zeros((len(probability), 1), np.float32), np.log(np.array(probability, np.float32))),
-        nonlinearity="relu",
-        distribution="categorical",
-    )
 
 
 def alternate(*, terminated: bool, episodes: int = 10) -> Episodes:

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from systems import blind
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators.dice import DICE, Lagrangian, Moments, ascend
 from vlbm.estimators.registry import make_estimator
-from vlbm.policies import Layer, MLPPolicy
 
 # Networks as small as can be: everything observed is the same, so ratios are a few constants.
 SMALL = ("units=8", "steps=20", "batch=64", "resamples=200")
@@ -24,16 +24,6 @@ NAMES = ("dice", "dualdice", "gendice")
 
 def small(name: str = "dice", *settings: str) -> Any:
     return make_estimator(name, settings=(*SMALL, *settings))
-
-
-def blind(*probability: float) -> MLPPolicy:
-    """Chooses ids with these probabilities, whatever it sees."""
-    return MLPPolicy(
-        (),
-        Layer(np.zeros((len(probability), 1), np.float32), np.log(np.array(probability, np.float32))),
-        nonlinearity="relu",
-        distribution="categorical",
-    )
 
 
 def constant(*, terminated: bool, share: float = 0.5, episodes: int = 100) -> Episodes:

@@ -11,26 +11,16 @@ import jax
 import numpy as np
 import pytest
 
-from systems import Interrupting
+from systems import Interrupting, blind
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimators.fqe import FQE, BellmanLoss, Critics, Scale, believe, make_critics
 from vlbm.estimators.transitions import Problem
-from vlbm.policies import FunctionPolicy, Layer, MLPPolicy
+from vlbm.policies import FunctionPolicy
 
 # Networks as small as can be: everything observed is the same, so values are a few constants.
 TINY = FQE(units=(8,), layer_norm=False, rounds=3, steps=150, learning_rate=1e-2, target_rate=0.2, batch=64)
 LENGTH = 5
-
-
-def blind(*probability: float) -> MLPPolicy:
-    """Chooses ids with these probabilities, whatever it sees."""
-    return MLPPolicy(
-        (),
-        Layer(np.zeros((len(probability), 1), np.float32), np.log(np.array(probability, np.float32))),
-        nonlinearity="relu",
-        distribution="categorical",
-    )
 
 
 def constant(*, terminated: bool, episodes: int = 100) -> Episodes:

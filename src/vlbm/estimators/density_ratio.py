@@ -14,12 +14,11 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
-from vlbm.errors import InputError
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
 from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.least_squares import influence_weights
 from vlbm.estimators.ratio_networks import Network
-from vlbm.estimators.transitions import Draw, Problem, Transitions
+from vlbm.estimators.transitions import Draw, Problem, Transitions, check_training
 from vlbm.nn.optimiser import Schedule
 from vlbm.nn.training import LossOutput, train
 from vlbm.parallel import Devices, run_parallel
@@ -50,15 +49,7 @@ class DensityRatio(Estimator["DensityRatioEvaluator"]):
     resamples: int = 1000  # of the interval
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "steps", "batch", "draws", "resamples"):
-            if getattr(self, name) < 1:
-                raise InputError(f"setting {name}={getattr(self, name)}: must be at least 1")
-        if not self.units or min(self.units) < 1:
-            raise InputError(f"setting units={self.units}: at least one hidden layer of one unit is needed")
-        if not 0 < self.averaging <= 1:
-            raise InputError(f"setting averaging={self.averaging}: must be above 0 and at most 1")
-        if not self.learning_rate > 0:
-            raise InputError(f"setting learning_rate={self.learning_rate}: must be positive")
+        check_training(self, "averaging")
 
     @property
     def schedule(self) -> Schedule:

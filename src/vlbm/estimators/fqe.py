@@ -14,12 +14,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
-from vlbm.errors import InputError
 from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
 from vlbm.estimators.fitted_q import FittedQ
 from vlbm.estimators.least_squares import influence_weights
 from vlbm.estimators.shared_cache import SharedCache
-from vlbm.estimators.transitions import Batch, Draw, Problem, Transitions, split_rows
+from vlbm.estimators.transitions import Batch, Draw, Problem, Transitions, check_training, split_rows
 from vlbm.nn.layers import MLP, LayerKind
 from vlbm.nn.optimiser import Schedule
 from vlbm.nn.training import LossOutput, train
@@ -62,15 +61,7 @@ class FQE(Estimator["FQEEvaluator"]):
     resamples: int = 1000  # of the interval
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "steps", "batch", "draws", "resamples"):
-            if getattr(self, name) < 1:
-                raise InputError(f"setting {name}={getattr(self, name)}: must be at least 1")
-        if not self.units or min(self.units) < 1:
-            raise InputError(f"setting units={self.units}: at least one hidden layer of one unit is needed")
-        if not 0 < self.target_rate <= 1:
-            raise InputError(f"setting target_rate={self.target_rate}: must be above 0 and at most 1")
-        if not self.learning_rate > 0:
-            raise InputError(f"setting learning_rate={self.learning_rate}: must be positive")
+        check_training(self, "target_rate")
 
     @property
     def method(self) -> str:

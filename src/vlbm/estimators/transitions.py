@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -243,6 +243,19 @@ class Problem:
             f"no logged episode is as long as the horizon of {self.limit}: from step {longest} on values are "
             "guessed"
         ]
+
+
+def check_training(settings: Any, rate: str) -> None:
+    """Refuse settings that no networks can be trained with on transitions; `rate` names one within (0, 1]."""
+    for name in ("rounds", "steps", "batch", "draws", "resamples"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
+    if not settings.units or min(settings.units) < 1:
+        raise InputError(f"setting units={settings.units}: at least one hidden layer of one unit is needed")
+    if not 0 < getattr(settings, rate) <= 1:
+        raise InputError(f"setting {rate}={getattr(settings, rate)}: must be above 0 and at most 1")
+    if not settings.learning_rate > 0:
+        raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
 
 
 def split_rows(rows: Int[np.ndarray, " rows"]) -> Iterator[tuple[Int[Array, " chunk"], int]]:
