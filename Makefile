@@ -7,10 +7,10 @@ TESTS ?= -m "not slow"
 ONLY ?=
 CORES ?= 1,2
 
-.PHONY: demo screenshot test test-slow bench lint check tables format clean
+.PHONY: demo screenshot test test-slow bench lint check tables docs format clean
 
 demo: $(VENV)/core
-	$(BIN)/vlbm demo --output demo
+	$(BIN)/vlbm demo --output demo --overwrite
 
 # The README's picture, of the demo's page (needs Chromium).
 screenshot:
@@ -37,6 +37,10 @@ check: lint test
 tables: $(VENV)/core
 	$(BIN)/python scripts/tables.py
 
+# The site, in site/; whatever it warns of is an error.
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 format: $(VENV)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -53,5 +57,9 @@ $(VENV)/dev: $(VENV)/core
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)/docs: $(VENV)/core
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) benchmarks/.peers benchmarks/results demo build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site benchmarks/.peers benchmarks/results demo build .pytest_cache .mypy_cache .ruff_cache

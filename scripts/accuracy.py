@@ -147,16 +147,11 @@ def measure(name: str, method: str, preset: str, settings: list[str], seed: int)
         "best_step": [history.best_step for history in histories],
         "seconds": {part: round(value, 1) for part, value in estimates.seconds.items()},
         "values": [round(float(value), 2) for value in estimates.values],
-        "by_model": [np.mean(part, axis=1).round(2).tolist() for part in split_models(estimates, fitted)],
+        # Methods without models of a world are one model.
+        "by_model": [np.round(row.model_values or [row.value], 2).tolist() for row in estimates],
         "truth": [round(task.truth[target], 2) for target in task.policies],
         "warned": [bool(row.warnings) for row in estimates],
     }
-
-
-def split_models(estimates: Any, fitted: Any) -> list[np.ndarray]:
-    """Every policy's returns, one row for each model that imagined them."""
-    models = len(getattr(fitted, "worlds", (fitted,)))
-    return [np.reshape(row.returns, (models, -1)) for row in estimates]
 
 
 def group_by_method(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

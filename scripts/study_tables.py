@@ -1,4 +1,4 @@
-"""The tables of docs/study.md: how right the world models are, what each setting does, how to imagine."""
+"""The tables of docs/appendix/study.md: how right world models are, what settings do, how to imagine."""
 
 from __future__ import annotations
 

@@ -14,9 +14,11 @@ from tabulating import ROOT, grouped, markdown, read, replace_block, scores
 from vlbm.results.metrics import absolute_error
 from vlbm.suites.gym import ENVIRONMENTS, read_facts, read_truth
 
+APPENDIX = ROOT / "docs" / "appendix"
+
 
 def main() -> None:
-    study, accuracy = ROOT / "docs" / "study.md", read("accuracy.jsonl")
+    study, accuracy = APPENDIX / "study.md", read("accuracy.jsonl")
     worlds = [row for row in accuracy if row["method"] in WORLDS]
     replace_block(study, "accuracy", accuracy_table(worlds, ("before", "after")))
     replace_block(study, "changes", changes_table(read("changes.jsonl")))
@@ -24,8 +26,8 @@ def main() -> None:
     replace_block(study, "imagination", imagination_table(read("imagination.jsonl")))
     fqe = [row for row in accuracy if row["method"] == "fqe"]
     labels = ("textbook", "after")
-    replace_block(ROOT / "docs" / "fqe.md", "fqe", accuracy_table(fqe, labels))
-    replace_block(ROOT / "docs" / "benchmark.md", "methods", methods_table(read("methods.jsonl")))
+    replace_block(APPENDIX / "fqe.md", "fqe", accuracy_table(fqe, labels))
+    replace_block(APPENDIX / "scores.md", "methods", methods_table(read("methods.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
     measured = json.loads((ROOT / "docs" / "results" / "benchmarks.json").read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,16 @@ def forget_programs() -> Iterator[None]:
     """Every compiled program takes memory maps, of which a process has 65,530: past that JAX crashes."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def forget_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A module that a test writes and imports must not stand in for another test's of the same name."""
+    yield
+    written = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(written):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,9 @@ from vlbm.experiments.evidence.logged import LoggedSummary
 from vlbm.experiments.evidence.recorder import PolicyEvidence
 from vlbm.experiments.evidence.trajectories import time_points
 from vlbm.results.diagnostics.calibration import LEVELS, Calibration
+from vlbm.results.diagnostics.trust import OUTSIDE
 from vlbm.results.estimate import Estimate, Estimates
+from vlbm.results.logged_returns import LoggedReturns
 
 NAMES = ("tortoise", "hare", "snail")
 ASKED = Estimand(0.99, 1000, "mean")
@@ -31,12 +33,26 @@ def made_estimates(
 ) -> Estimates:
     """Values 10, 20, 30, ... in the order of the names, each with an interval of 4 either way."""
     random = np.random.default_rng(seed)
-    rows = []
+    shares, rows = shares_outside(len(names)), []
     for index, name in enumerate(names):
         returns = 10.0 * (index + 1) + shift + random.normal(size=50)
         value = 10.0 * (index + 1) + shift
-        details = {"effective_sample_size": 12.0 + index} if weighed else {}
-        rows.append(Estimate(name, value, 2.0, value - 4, value + 4, returns, 100.0, details=details))
+        details = {"effective_sample_size": 12.0 + index} if weighed else {OUTSIDE: shares[index]}
+        models = () if weighed else (value, 1.05 * value, 1.1 * value)
+        rows.append(
+            Estimate(
+                name,
+                value,
+                2.0,
+                value - 4,
+                value + 4,
+                returns,
+                100.0,
+                details=details,
+                model_values=models,
+                terminated=None if weighed else 0.1,
+            )
+        )
     data = {"path": "logs.npz", "episodes": 20, "steps": 2000}
     return Estimates(
         tuple(rows),
@@ -46,7 +62,13 @@ def made_estimates(
         {"branches": 3, "horizon": 1000},
         data,
         {"fit": 3.0, "evaluate": 1.0},
+        logged=LoggedReturns(3.0, 27.0, 0.25),
     )
+
+
+def shares_outside(policies: int) -> list[float]:
+    """The first policy stays inside the log, the last one leaves it most of the time."""
+    return np.linspace(0.0, 0.9, policies).tolist()
 
 
 def made_logged(*, horizon: int = 1000, dimensions: int = 3, warnings: tuple[str, ...] = ()) -> LoggedSummary:
@@ -82,9 +104,8 @@ def made_trajectories(times: np.ndarray, dimensions: int, *, width: float = 1.0)
 def made_evidence(
     names: Sequence[str] = NAMES, *, horizon: int = 1000, dimensions: int = 3, points: int = 200
 ) -> Evidence:
-    """The first policy stays inside the log, the last one leaves it most of the time."""
     times = time_points(horizon)
-    shares = np.linspace(0.0, 0.9, len(names)) if len(names) > 1 else [0.0]
+    shares = shares_outside(len(names))
     random = np.random.default_rng(2)
     policies = {
         name: PolicyEvidence(

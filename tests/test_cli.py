@@ -80,7 +80,7 @@ def test_evaluate_writes_the_json_other_programs_depend_on(folder, capsys):
         0.9,
     )
     assert result["data"] == {"path": "logs.npz", "episodes": 6, "steps": 66}
-    assert set(result["seconds"]) == {"fit", "evaluate"}
+    assert set(result["seconds"]) == {"fit", "evaluate", "backtest"}
     assert result["settings"]["branches"] == 2
     assert result["settings"]["horizon"] == 6
     assert [row["policy"] for row in result["policies"]] == ["second", "first"]
@@ -105,8 +105,8 @@ def test_a_model_fitted_once_evaluates_as_one_fitted_on_the_spot(folder):
 
 
 def test_a_rule_the_user_knows_ends_imagined_episodes(folder):
-    Path("rules.py").write_text("def always(observation):\n    return observation[:, 0] > -1e9\n")
-    assert run("evaluate", "logs.npz", "first.npz", "--set", *TINY, "--termination", "rules:always",
+    Path("endings.py").write_text("def always(observation):\n    return observation[:, 0] > -1e9\n")
+    assert run("evaluate", "logs.npz", "first.npz", "--set", *TINY, "--termination", "endings:always",
                "--episodes", 3, "--json", "out.json", "--quiet") == 0  # fmt: skip
     assert json.loads(Path("out.json").read_text())["policies"][0]["length"] == 1.0
 
@@ -286,7 +286,7 @@ def test_help_teaches_without_importing_jax(folder):
         [sys.executable, "-m", "vlbm", "evaluate", "--help"], capture_output=True, text=True, check=True
     )
     assert time.monotonic() - began < 30
-    for word in ("DATA POLICY...", "--discount", "--termination", "--report", "Example"):
+    for word in ("DATA... POLICY...", "--discount", "--termination", "--report", "Example"):
         assert word in helped.stdout
 
 
@@ -297,3 +297,58 @@ def test_an_error_in_a_real_process_exits_with_two_and_no_traceback(folder):
     assert finished.returncode == 2
     assert finished.stderr.startswith("error: nowhere.hdf5")
     assert "Traceback" not in finished.stderr
+
+
+CSV = "run,tilt,speed,push,gain,note\n"
+
+
+@pytest.fixture
+def tables(folder: Path) -> Path:
+    """Two tables with unusual names."""
+    random = np.random.default_rng(0)
+    for number in range(2):
+        rows = [
+            f"{run},{random.normal():.3f},{random.normal():.3f},{random.normal():.3f},{step + number},0\n"
+            for run in range(8)
+            for step in range(30)
+        ]
+        (folder / f"table{number}.csv").write_text(CSV + "".join(rows))
+    Path("calm.py").write_text("def still(observation):\n    return 0 * observation[:, :1]\n")
+    return folder
+
+
+ROLES = ("observation=tilt", "observation=speed", "action=push", "reward=gain", "episode=run")
+NAMED = [f"--column={role}" for role in ROLES]
+
+
+def test_a_role_that_is_named_again_has_more_columns_and_inspect_says_which(tables, capsys):
+    assert run("inspect", "table0.csv", *NAMED) == 0
+    said = capsys.readouterr().out
+    assert "tilt, speed" in said
+    for line in ("action", "reward", "episode", "unused"):
+        assert line in said
+    assert "2 numbers" in said
+
+
+def test_a_role_of_one_column_that_is_named_twice_is_an_error(tables, capsys):
+    assert run("inspect", "table0.csv", *NAMED, "--column", "reward=speed") != 0
+    assert "reward is one column, but gain, speed were named for it" in capsys.readouterr().err
+
+
+def test_several_files_and_patterns_are_data(tables, capsys):
+    for given in (["table0.csv", "table1.csv"], ["table*.csv"]):
+        assert run("inspect", *given, *NAMED) == 0
+        assert "16 episodes, 480 steps" in capsys.readouterr().out
+        assert run("evaluate", *given, "calm:still", *NAMED, "--method", "ff", "--set", "steps=2",
+                   "validate_every=2", "units=4", "members=1", "--episodes", 3, "--quiet",
+                   "--json", "out.json") == 0  # fmt: skip
+        result = json.loads(Path("out.json").read_text())
+        assert result["data"]["path"] == ", ".join(given)
+        assert result["data"]["episodes"] == 16
+    assert run("data", "pack", "table0.csv", "table1.csv", "packed", *NAMED) == 0
+    assert "16 episodes" in capsys.readouterr().out
+
+
+def test_data_alone_are_told_that_policies_are_missing(tables, capsys):
+    assert run("evaluate", "table0.csv", "table1.csv", *NAMED) != 0
+    assert "no policies were given" in capsys.readouterr().err

@@ -49,8 +49,10 @@ DOORS |= {("experiments/comparison.py", "report")}
 # Files of the estimators' room in the same order; those in one line know nothing of each other.
 ESTIMATORS = (
     ("shared_cache", "intervals", "importance_weights"),
-    ("base", "likelihood", "transitions"),
+    ("likelihood", "transitions"),
     ("behaviour_cloning", "least_squares", "ratio_networks"),
+    ("backtest",),
+    ("base",),
     ("fitted_q", "importance", "density_ratio", "world_models"),
     ("fqe", "dice", "vpm"),
     ("doubly_robust",),

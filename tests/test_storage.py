@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import safetensors.numpy
 
 from systems import bits
 from vlbm.errors import InputError
-from vlbm.storage import load_tree, read_information, save_tree, write_atomically, write_text
+from vlbm.storage import load_tree, read_information, save_tree
 
 
 class Inner(eqx.Module):
@@ -91,47 +90,13 @@ def test_a_tree_of_another_shape_is_refused_by_the_tensor_that_differs(saved):
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(saved, monkeypatch):
     before = saved.read_bytes()
 
-    def fail(arrays, path, metadata):
-        Path(path).write_bytes(b"half of")
+    def fail(path, content):
+        with path.open("wb") as file:
+            file.write(b"half of")
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(safetensors.numpy, "save_file", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(OSError, match="no space"):
         save_tree(saved, tree(1.0), information={})
     assert saved.read_bytes() == before
     assert os.listdir(saved.parent) == [saved.name]
-
-
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tmp_path / "page.html"
-    write_text(path, "old")
-
-    def interrupted(temporary: Path) -> None:
-        temporary.write_text("new")
-        assert path.read_text() == "old"
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, interrupted)
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["page.html"]
-
-
-def test_a_written_file_replaces_the_old_one(tmp_path):
-    path = tmp_path / "new" / "page.html"
-    write_text(path, "old")
-    with path.open() as reader:
-        write_text(path, "größer")
-        assert reader.read() == "old"  # moved into place, not written over: no one sees half a file
-    assert path.read_text(encoding="utf-8") == "größer"
-    assert os.listdir(path.parent) == ["page.html"]
-
-
-def test_written_files_are_as_readable_as_the_user_wants_files_to_be(tmp_path):
-    before = os.umask(0o027)
-    try:
-        write_text(tmp_path / "page.html", "text")
-        assert os.umask(0o027) == 0o027
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "page.html").stat().st_mode) == 0o640

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from vlbm.estimators.world_models.autoregressive import AutoRegressive as AutoRegressive
     from vlbm.estimators.world_models.feedforward import FeedForward as FeedForward
     from vlbm.estimators.world_models.vlbm import VLBM as VLBM
+    from vlbm.experiments.compare import compare as compare
     from vlbm.experiments.comparison import Comparison as Comparison
-    from vlbm.experiments.comparison import compare as compare
     from vlbm.policies import Policy as Policy
     from vlbm.policies import load_policies as load_policies
     from vlbm.policies import load_policy as load_policy
@@ -70,7 +70,7 @@ _HOME = {
     "Estimates": "vlbm.results.estimate",
     "InputError": "vlbm.errors",
     "Policy": "vlbm.policies",
-    "compare": "vlbm.experiments.comparison",
+    "compare": "vlbm.experiments.compare",
     "inspect": "vlbm.data.inspect",
     "load": "vlbm.data.readers",
     "load_model": "vlbm.estimators.registry",

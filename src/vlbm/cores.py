@@ -14,6 +14,9 @@ def use_cores(count: int | None = None) -> None:
     Call it before JAX computes anything: afterwards its devices are fixed. The command line does. `count`
     or `VLBM_CORES` give another number; with 1 JAX's own threads share the work, which is slower
     (docs/performance.md). Results do not depend on the number, but for rounding.
+
+    Args:
+        count: How many devices; by default as many as `VLBM_CORES` says, or as this process may use.
     """
     if "JAX_NUM_CPU_DEVICES" in os.environ and count is None:
         return

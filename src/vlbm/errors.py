@@ -22,4 +22,13 @@ def require(module: str, *, extra: str, purpose: str) -> ModuleType:
         # A package that is there but broken must not be reported as missing.
         if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
             raise
-        raise InputError(f"{purpose} needs the extra '{extra}': pip install 'vlbm[{extra}]'") from error
+        raise InputError(
+            f"{purpose} needs the extra '{extra}': pip install 'vlbm[{extra}]' "
+            f"(in a clone: pip install -c constraints.txt '.[{extra}]')"
+        ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, shortened to what fits into ours."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:200] if lines else type(error).__name__

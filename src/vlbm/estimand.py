@@ -18,10 +18,16 @@ ACTION_WORDS = {"mean": "mean", "sample": "sampled"}
 
 @dataclass(frozen=True)
 class Estimand:
-    """The discounted return of at most `horizon` steps, under mean or sampled actions."""
+    """The discounted return of at most `horizon` steps, under mean or sampled actions.
+
+    Args:
+        discount: Weight of the next step's reward.
+        horizon: Steps that count; None has no time limit.
+        actions: Whether policies act by their `mean` or `sample`.
+    """
 
     discount: float
-    horizon: int | None  # None: without a time limit
+    horizon: int | None
     actions: Actions
 
     def __post_init__(self) -> None:
@@ -30,7 +36,14 @@ class Estimand:
 
     @classmethod
     def from_request(cls, *, discount: float, horizon: Horizon, actions: Actions, longest: int) -> Estimand:
-        """From the arguments of `evaluate`; `longest` is the length of the longest logged episode."""
+        """From the arguments of `evaluate`.
+
+        Args:
+            discount: Weight of the next step's reward.
+            horizon: Steps, `math.inf`, or None for the longest logged episode.
+            actions: `mean` or `sample`.
+            longest: Steps of the longest logged episode.
+        """
         steps = longest if horizon is None else horizon
         return cls(discount, None if steps == math.inf else int(steps), actions)
 

@@ -1,12 +1,18 @@
-"""Progress of long work: silent in libraries, a live line in terminals."""
+"""Progress of long work: silent unless asked for, then a live bar for every phase."""
 
 from __future__ import annotations
 
+import io
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 Report = Callable[[int, dict[str, float] | None], None]
+
+SECONDS = 0.25  # between two pictures in a notebook
 
 
 class Progress:
@@ -21,57 +27,150 @@ class Progress:
         return self
 
     @contextmanager
-    def shared_display(self) -> Iterator[Progress]:
-        """A progress for concurrent tasks, which share one display."""
+    def shared_display(self, parts: int = 1) -> Iterator[Progress]:
+        """A progress for tasks that share one display; those of one title, at most `parts`, share one bar."""
         yield self
 
 
-class TerminalProgress(Progress):
-    """A bar with throughput, time left and the latest terms, drawn by rich on standard error."""
+silent = Progress()
 
-    def __init__(self, title: str = "", console: Any = None, bars: Any = None):
+
+def as_progress(progress: Progress | bool) -> Progress:
+    """True shows bars, False none."""
+    if isinstance(progress, bool):
+        return TerminalProgress() if progress else silent
+    return progress
+
+
+class TerminalProgress(Progress):
+    """Bars with throughput, time left and the latest terms, on standard error or in a notebook."""
+
+    def __init__(self, title: str = "", console: Any = None, bars: Bars | None = None, parts: int = 1):
         from rich.console import Console
 
         self.title = title
         self.console = console or Console(stderr=True)
-        self._bars = bars  # shared by concurrent tasks
+        self._bars = bars
+        self._parts = parts
 
     def with_title(self, title: str) -> Progress:
-        return TerminalProgress(title, self.console, self._bars)
+        return TerminalProgress(title, self.console, self._bars, self._parts)
 
     @contextmanager
-    def shared_display(self) -> Iterator[Progress]:
-        with _new_bars(self.console) as bars:
-            yield TerminalProgress(self.title, self.console, bars)
+    def shared_display(self, parts: int = 1) -> Iterator[Progress]:
+        with self._display() as bars:
+            yield TerminalProgress(self.title, self.console, bars, self._parts * parts)
 
     @contextmanager
     def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
-        title = title or self.title
-        with _new_bars(self.console) if self._bars is None else nullcontext(self._bars) as bars:
-            task = bars.add_task(title, total=total, completed=done, loss="")
+        with self._display() as bars:
+            phase, number = bars.begin(title or self.title, total, done, self._parts)
+            yield lambda done, terms: bars.report(phase, number, done, terms or {})
+            bars.end(phase, number)
 
-            def report(done: int, terms: dict[str, float] | None) -> None:
-                terms = terms or {}
-                loss: dict[str, Any] = {"loss": f"loss {terms['loss']:.3f}"} if "loss" in terms else {}
-                bars.update(task, completed=done, **loss)
-                if "validation" in terms:
-                    # A line for every validation, so that the learning curve can be read afterwards.
-                    first = {name: terms[name] for name in ("validation", "loss") if name in terms}
-                    shown = {name: value for name, value in (first | terms).items() if value}
-                    text = "  ".join(f"{name} {value:.4g}" for name, value in shown.items())
-                    of = "" if self._bars is None else f"{title}, "
-                    bars.console.print(
-                        f"{of}step {done}: {text}",
-                        style="dim",
-                        highlight=False,
-                        no_wrap=True,
-                        overflow="ellipsis",
-                    )
-
-            yield report
+    def _display(self) -> Any:
+        """The display that an outer task has opened, or a new one."""
+        return nullcontext(self._bars) if self._bars is not None else _open_bars(self.console)
 
 
-def _new_bars(console: Any) -> Any:
+@dataclass
+class Phase:
+    """Tasks of one title: one bar counts all of their steps."""
+
+    bar: Any
+    parts: int  # that are expected
+    totals: list[int] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    terms: dict[str, float] = field(default_factory=dict)  # the latest
+
+    @property
+    def total(self) -> int:
+        """Those to come are taken to be as long as the latest."""
+        return sum(self.totals) + max(self.parts - len(self.totals), 0) * self.totals[-1]
+
+
+class Bars:
+    """The bars of one display, by title; tasks report from several threads."""
+
+    def __init__(self, bars: Any, draw: Callable[[], None]):
+        self.bars = bars
+        self.draw = draw
+        self.phases: dict[str, Phase] = {}
+        self.lock = threading.RLock()
+
+    def begin(self, title: str, total: int, done: int, parts: int) -> tuple[Phase, int]:
+        with self.lock:
+            if title not in self.phases:
+                bar = self.bars.add_task(title, total=total, completed=done, terms="")
+                self.phases[title] = Phase(bar, parts)
+            phase = self.phases[title]
+            phase.totals.append(total)
+            phase.done.append(done)
+            self._update(phase)
+            return phase, len(phase.totals) - 1
+
+    def report(self, phase: Phase, number: int, done: int, terms: dict[str, float]) -> None:
+        with self.lock:
+            phase.done[number] = done
+            phase.terms |= {name: value for name, value in terms.items() if name in ("loss", "validation")}
+            self._update(phase)
+
+    def end(self, phase: Phase, number: int) -> None:
+        """What ends early was as long as it got."""
+        with self.lock:
+            phase.totals[number] = phase.done[number]
+            self._update(phase)
+
+    def finish(self) -> None:
+        """Parts that were expected and never came are expected no longer."""
+        with self.lock:
+            for phase in self.phases.values():
+                phase.parts = 0
+                self._update(phase)
+
+    def _update(self, phase: Phase) -> None:
+        terms = "  ".join(f"{name} {value:.3g}" for name, value in phase.terms.items())
+        self.bars.update(phase.bar, completed=sum(phase.done), total=phase.total, terms=terms)
+        self.draw()
+
+
+@contextmanager
+def _open_bars(console: Any) -> Iterator[Bars]:
+    notebook = console.is_jupyter
+    with _make_columns(console, disable=notebook) as columns:
+        picture = NotebookPicture(columns) if notebook else None
+        bars = Bars(columns, picture.draw if picture else lambda: None)
+        try:
+            yield bars
+        finally:
+            bars.finish()
+            if picture is not None:
+                picture.draw(at_once=True)
+
+
+class NotebookPicture:
+    """Bars as text that is replaced in its place: rich itself needs ipywidgets for that."""
+
+    def __init__(self, columns: Any):
+        from IPython.display import display
+
+        self.columns = columns
+        self.handle = display({"text/plain": ""}, raw=True, display_id=True)
+        self.drawn = 0.0
+
+    def draw(self, at_once: bool = False) -> None:
+        from rich.console import Console
+
+        if not at_once and time.monotonic() - self.drawn < SECONDS:
+            return
+        self.drawn = time.monotonic()
+        buffer = io.StringIO()
+        console = Console(file=buffer, width=110, color_system=None, force_jupyter=False)
+        console.print(self.columns.get_renderable())
+        self.handle.update({"text/plain": buffer.getvalue().rstrip()}, raw=True)
+
+
+def _make_columns(console: Any, *, disable: bool) -> Any:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -79,7 +178,6 @@ def _new_bars(console: Any) -> Any:
         ProgressColumn,
         SpinnerColumn,
         TextColumn,
-        TimeElapsedColumn,
         TimeRemainingColumn,
     )
     from rich.text import Text
@@ -92,15 +190,10 @@ def _new_bars(console: Any) -> Any:
     columns = (
         SpinnerColumn(),
         TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
         Throughput(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[loss]}", style="dim"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[terms]}", style="dim"),
     )
-    return Progress(*columns, console=console, refresh_per_second=4)
-
-
-silent = Progress()
+    return Progress(*columns, console=console, refresh_per_second=4, disable=disable)

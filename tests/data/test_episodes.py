@@ -300,3 +300,71 @@ def test_its_text_tells_sizes_and_no_numbers(episodes):
 
 def test_gamma_is_another_name_for_the_discount(episodes):
     np.testing.assert_array_equal(episodes.returns(gamma=0.5), episodes.returns(0.5))
+
+
+# Outcomes that were not recorded
+
+
+@pytest.fixture
+def unfinished(episodes) -> Episodes:
+    """The second and third episodes lack their final observation."""
+    return replace(
+        episodes, terminated=np.array([True, False, False]), final_observed=np.array([True, False, False])
+    )
+
+
+def test_steps_whose_outcome_is_unknown_are_the_last_of_their_episodes(episodes, unfinished):
+    assert unfinished.known_length.tolist() == [3, 0, 1]
+    assert unfinished.outcome_known.tolist() == [True, True, True, False, True, False]
+    assert episodes.known_length.tolist() == [3, 1, 2]
+    assert episodes.outcome_known.all()
+    assert unfinished.returns().tolist() == episodes.returns().tolist()
+
+
+def test_unknown_outcomes_survive_selecting_and_joining(episodes, unfinished):
+    assert unfinished.select([2, 0]).final_observed.tolist() == [False, True]
+    joined = concatenate([episodes, unfinished])
+    assert joined.final_observed.tolist() == [True, True, True, True, False, False]
+    assert concatenate([episodes, episodes]).final_observed is None
+
+
+def test_a_checksum_tells_unknown_outcomes_apart_and_no_others(episodes, unfinished):
+    finished = replace(unfinished, final_observed=None)
+    assert unfinished.fingerprint() != finished.fingerprint()
+    assert replace(finished, final_observed=np.ones(3, bool)).fingerprint() == finished.fingerprint()
+    # Known from before there were any: saved runs name it.
+    assert episodes.fingerprint() == "60dc90b93319c26abd0acea5f5ba937f"
+
+
+def test_names_survive_joining_where_all_parts_share_them(episodes):
+    named = replace(episodes, observation_names=("tilt",), action_names=("left", "right"))
+    assert concatenate([named, named]).observation_names == ("tilt",)
+    assert named.select([0]).action_names == ("left", "right")
+    other = replace(named, observation_names=("speed",))
+    assert concatenate([named, other]).observation_names is None
+    assert concatenate([named, other]).action_names == ("left", "right")
+
+
+def test_arrays_without_what_follows_keep_their_last_steps():
+    made = Episodes.from_arrays(**{**STEPS, "next_observations": None})
+    assert made.reward.tolist() == [1, 2, 3, 4]
+    assert made.final_observed.tolist() == [True, False]
+    ended = Episodes.from_arrays(**{**STEPS, "next_observations": None, "terminations": [0, 1, 0, 1]})
+    assert ended.final_observed is None
+
+
+def test_arrays_may_hold_propensities():
+    chances = [0.5, 0.25, 1.0, 0.125]
+    made = Episodes.from_arrays(**STEPS, propensities=chances)
+    np.testing.assert_allclose(made.log_prob, np.log(chances), rtol=1e-6)
+    with pytest.raises(InputError, match="has both 'log_probs' and 'propensities'"):
+        Episodes.from_arrays(**STEPS, propensities=chances, log_probs=np.log(chances))
+    with pytest.raises(InputError, match=r"'propensities' holds 1\.5 in row 0"):
+        Episodes.from_arrays(**STEPS, propensities=[1.5, 1, 1, 1])
+
+
+def test_contradicting_arrays_are_noted():
+    wrong = [[2.0, 3.5], *STEPS["next_observations"][1:]]
+    (note,) = Episodes.from_arrays(**{**STEPS, "next_observations": wrong}).notes
+    assert note.startswith("next observations contradict")
+    assert "(1 of 4 steps)" in note

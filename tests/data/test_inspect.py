@@ -159,3 +159,43 @@ def test_rendering_shows_facts_and_every_sentence(sound):
 def test_rendering_shows_how_often_actions_were_taken(sound):
     text = printed(inspect(replace(sound, action=np.repeat([0, 1], [400, 39]), n_actions=2)))
     assert "2 choices (0: 91%, 1: 9%)" in text
+
+
+def unfinished(episodes: Episodes, *, at_the_end: float) -> Episodes:
+    """Cut-off episodes lack their final observation, and their last steps earn a share of the reward."""
+    episodes = replace(episodes, terminated=np.zeros(40, bool), final_observed=np.zeros(40, bool))
+    last = ~episodes.outcome_known
+    reward = np.where(last, at_the_end / last.sum(), (1 - at_the_end) / (~last).sum())
+    return replace(episodes, reward=reward.astype(np.float32))
+
+
+def test_reward_that_goes_with_unknown_outcomes_is_told_and_warned_of_where_it_is_much(sound):
+    few = inspect(unfinished(sound, at_the_end=0.05))
+    assert few.warnings == ()
+    assert "the last step of 40 of 40 episodes, with 5.0% of the reward" in few.information[-1]
+    much = inspect(unfinished(sound, at_the_end=0.9))
+    assert much.information == ()
+    assert (
+        "40 of 40 episodes, with 90.0% of the reward: importance sampling does not need it"
+        in much.warnings[0]
+    )
+
+
+def test_episodes_of_one_step_are_not_short_where_they_are_the_rule():
+    bandit = concatenate([replace(one_step(), reward=np.ones(1) * i) for i in range(5)])
+    assert not any("short" in warning for warning in inspect(bandit).warnings)
+
+
+def test_rendering_shows_which_columns_became_what(sound):
+    columns = {
+        "observation": tuple(f"s[{i}]" for i in range(12)),
+        "log_prob": ("lp",),
+        "unused": ("comment",),
+    }
+    inspection = inspect(replace(sound, columns=columns))
+    assert inspection.columns == columns
+    text = printed(inspection)
+    assert "s[0], s[1]" in text
+    assert "s[7] and 4 more" in text
+    assert [line.split()[1:3] for line in text.splitlines() if "unused" in line] == [["unused", "comment"]]
+    assert "columns" not in printed(inspect(sound))

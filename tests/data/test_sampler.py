@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import equinox as eqx
@@ -214,3 +215,19 @@ def test_held_out_windows_are_the_same_every_time(episodes):
     first, again, other = (held_out_windows(log, plan, seed=seed) for seed in (0, 0, 1))
     assert bits(first) == bits(again)
     assert bits(first) != bits(other)
+
+
+def test_no_window_shows_what_came_of_a_step_whose_outcome_is_unknown(episodes, tmp_path):
+    final_observed = np.arange(episodes.count) % 2 == 0
+    unfinished = replace(
+        episodes, terminated=episodes.terminated & final_observed, final_observed=final_observed
+    )
+    starts = WindowStarts(*map(jnp.asarray, np.array([(e, 0) for e in range(episodes.count)]).T))
+    window = on_host(Sampler.of(EpisodeView.of(unfinished)).cut(starts, steps=20))
+    assert window.valid.sum(axis=1).tolist() == unfinished.known_length.tolist()
+    assert not window.terminated[~final_observed].any()
+    mapped = EpisodeView.of(save_packed(unfinished, tmp_path / "packed"))
+    gathered = on_host(cut_mapped(mapped, starts, steps=20))
+    some = window.valid.any(axis=1)
+    for mine, theirs in zip(jax.tree.leaves(window), jax.tree.leaves(gathered), strict=True):
+        np.testing.assert_array_equal(mine[some], theirs[some])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -81,3 +83,19 @@ def test_a_split_is_that_of_the_episodes_themselves(count):
 def test_a_split_of_a_selection_stays_within_it(episodes, selection):
     parts = selection.split(0.3, seed=0)
     assert sorted([*parts[0].chosen, *parts[1].chosen]) == sorted(CHOSEN)
+
+
+def test_steps_of_unknown_outcome_are_no_part_of_what_is_learnt_from(episodes):
+    unfinished = replace(
+        episodes, terminated=np.zeros(5, bool), final_observed=np.array([True, False, False, True, True])
+    )
+    log = EpisodeView.of(unfinished)
+    assert log.chosen.tolist() == [0, 2, 3, 4]  # nothing is left of the second
+    assert log.length.tolist() == [7, 2, 12, 2]
+    assert log.steps == 23
+    rewards = np.concatenate(list(log.rewards()))[:, 0]
+    known = unfinished.outcome_known
+    np.testing.assert_array_equal(rewards, unfinished.reward[known])
+    before = np.concatenate([steps.before for steps in log.blocks()])
+    np.testing.assert_array_equal(before, unfinished.observation_before[known])
+    assert len(np.concatenate(list(log.observations()))) == 23 + 4

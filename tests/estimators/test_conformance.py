@@ -21,6 +21,7 @@ from vlbm.estimators.importance import ImportanceSampling
 from vlbm.estimators.registry import make_estimator
 from vlbm.estimators.world_models.autoregressive import AutoRegressive
 from vlbm.estimators.world_models.feedforward import FeedForward
+from vlbm.estimators.world_models.settings import WorldSettings
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.suites.exact import SYSTEMS, ExactSystem, true_values
 
@@ -237,6 +238,13 @@ def test_estimates_are_numbers_that_json_can_hold(case):
     text = json.dumps(estimates.to_json(), allow_nan=False)
     assert json.loads(text)["method"] == fitted(case, CASES[case].systems[0]).method
     assert str(estimates)
+
+
+@pytest.mark.parametrize("case", EACH)
+def test_returns_and_lengths_are_known_where_whole_episodes_are_imagined_or_weighed(case):
+    known = isinstance(CASES[case].estimator, WorldSettings | ImportanceSampling)
+    for row in evaluate(case, CASES[case].systems[0]):
+        assert (row.returns is not None) == (row.length is not None) == (row.cvar() is not None) == known
 
 
 @pytest.mark.parametrize("case", EACH)

@@ -168,3 +168,17 @@ def test_ctrl_c_while_critics_are_trained_is_said():
 def test_bad_settings_are_named(setting, value):
     with pytest.raises(InputError, match=setting):
         DoublyRobust(**{setting: value})
+
+
+def test_where_nothing_says_what_came_of_a_step_the_critic_is_believed():
+    cut = LOGS.select(np.flatnonzero(LOGS.length >= 2)[:200])
+    observed = np.arange(200) % 20 > 0
+    unfinished = replace(cut, terminated=cut.terminated & observed, final_observed=observed)
+    # What stands in for the missing observations must not matter.
+    observation = unfinished.observation.copy()
+    observation[(np.cumsum(cut.length + 1) - 1)[~observed]] = np.eye(observation.shape[1])[0]
+    other = replace(unfinished, observation=observation)
+    spoiled = exact_critic(error=2.0)
+    for horizon in (HORIZON, None):
+        one, two = (estimate("dr", logs, spoiled, horizon=horizon) for logs in (unfinished, other))
+        assert one.value == two.value

@@ -213,7 +213,8 @@ def test_zero_overlap_is_said_and_the_interval_is_the_whole_range(kind):
     row = estimate(kind, logged, Table(0.0, 1.0))
     assert finite(row)
     assert any("no overlap" in text for text in row.warnings)
-    assert row.value == (0.0 if kind in ("is", "pdis") else pytest.approx(10 / 3))
+    # `is` and `pdis` find 0, but a step earns 1 at least.
+    assert row.value == (1.0 if kind in ("is", "pdis") else pytest.approx(10 / 3))
     assert row.lower == min(2.0, row.value)
     assert row.upper == 5.0
     assert row.standard_error > 0
@@ -443,3 +444,41 @@ def test_who_must_be_surer_gets_a_wider_interval_around_the_same_value(interval)
         assert len({row.value for row in rows}) == 1
         widths = [row.upper - row.lower for row in rows]
         assert widths[0] < widths[1] < widths[2]
+
+
+# Logs without what came of last steps
+
+
+def final_rewards(**fields: Any) -> Episodes:
+    """Thirty episodes of four steps that earn 10 or nothing at the end, and no column says they ended."""
+    random = np.random.default_rng(0)
+    return Episodes.from_arrays(
+        random.normal(size=(120, 2)),
+        np.arange(120) % 2,
+        np.where(np.arange(120) % 4 == 3, 10.0 * (np.arange(120) % 8 == 3), 0.0),
+        np.zeros(120, bool),
+        np.arange(120) % 4 == 3,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rewards_at_the_end_count_though_nothing_says_what_came_of_it(kind):
+    row = estimate(kind, final_rewards(propensities=np.full(120, 0.5)), Table(0.5, 0.5))
+    assert row.value == pytest.approx(5.0)
+    assert row.lower < 5.0 < row.upper
+
+
+def test_the_behaviour_is_cloned_from_last_steps_too():
+    row = estimate("wis", final_rewards(), Table(0.5, 0.5), clone_steps=20)
+    assert row.value == pytest.approx(5.0, abs=1.0)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_bandit_is_weighed_step_by_step(ends):
+    action, reward = np.arange(40) % 2, np.where(np.arange(40) % 2, 3.0, 1.0)
+    log = Episodes.from_arrays(
+        np.zeros((40, 1)), action, reward, np.full(40, ends), np.ones(40, bool), propensities=np.full(40, 0.5)
+    )
+    for kind in KINDS:
+        assert estimate(kind, log, Table(0.25, 0.75)).value == pytest.approx(0.25 * 1 + 0.75 * 3), kind

@@ -35,24 +35,6 @@ def test_the_ablations_are_settings_of_one_model():
     }
 
 
-def test_the_paper_preset_has_the_numbers_of_the_paper():
-    paper = make_estimator(preset="paper")
-    assert (paper.branches, paper.latents, paper.units, paper.head_units) == (10, 16, 64, (128, 64))
-    assert (paper.steps, paper.batch, paper.window) == (1000, 64, None)
-    assert (paper.decay, paper.decay_rate, paper.weight_decay) == ("exponential", 0.997, 0.001)
-    assert (paper.normalisation, paper.start, paper.reencode_every) == ("batch", "prior", None)
-    assert (paper.drive, paper.emission, paper.rsa, paper.termination) == (
-        "own",
-        "state",
-        "pairwise",
-        "mixture",
-    )
-    assert paper.rsa_weight == paper.elbo_weight
-    assert paper.rsa_weight in (5, 1, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0001)
-    assert paper.learning_rate in (3e-3, 1e-3, 7e-4, 5e-4, 3e-4, 1e-4, 5e-5)
-    assert paper.kl_weight == paper.initial_kl_weight == paper.mixture_weight == 1.0
-
-
 def test_settings_win_over_ablations_and_ablations_over_presets():
     assert make_estimator("vlm", "paper").branches == 1
     assert make_estimator("vlm", "paper").latents == 16

@@ -94,3 +94,31 @@ def test_an_endless_undiscounted_value_is_refused():
 def test_rewards_that_are_not_finite_are_refused():
     with pytest.raises(InputError, match="reward: some are not finite"):
         Problem(replace(LOG, reward=np.array([1, np.nan, 0, 0, 0], np.float32)), 0.9, None, "mean")
+
+
+# The first episode's final observation was not recorded.
+UNFINISHED = replace(LOG, final_observed=np.array([False, True]), reward=np.float32([9, 8, 1, -1, 4]))
+
+
+def test_a_step_whose_outcome_is_unknown_is_left_out_and_said_so():
+    problem = Problem(UNFINISHED, 0.9, None, "mean")
+    np.testing.assert_array_equal(problem.step, [0, 1, 3, 4])
+    np.testing.assert_allclose(problem.continuation, [0.9, 0.9, 0.9, 0.0])
+    (said,) = problem.warnings()
+    assert "the last step of 1 of 2 episodes: this method leaves these steps out, with 4.3%" in said
+    data = problem.transitions({"it": POLICY}, draws=1, key=jax.random.key(0))
+    assert set(np.unique(data.draw(100, jax.random.key(1)).reward)) == {9, 8, -1, 4}
+
+
+def test_a_step_that_reaches_the_horizon_needs_no_outcome():
+    problem = Problem(UNFINISHED, 0.9, 3, "mean")
+    np.testing.assert_array_equal(problem.step, [0, 1, 2, 3, 4])
+    np.testing.assert_allclose(problem.continuation, [0.9, 0.9, 0.0, 0.9, 0.0])
+    assert problem.warnings() == []
+
+
+def test_a_problem_without_the_steps_that_earn_most_is_refused():
+    final = replace(UNFINISHED, reward=np.float32([0, 0, 9, 0, 1]))
+    with pytest.raises(InputError, match="90% of the reward, and this method cannot learn from such steps"):
+        Problem(final, 0.9, None, "mean")
+    assert len(Problem(final, 0.9, 3, "mean").step) == 5

@@ -14,11 +14,14 @@ from systems import linear_logs
 from test_cli import run
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimand import Estimand
-from vlbm.experiments.comparison import Comparison, compare
+from vlbm.experiments.compare import compare
+from vlbm.experiments.comparison import Comparison
 from vlbm.report.comparisons import print_comparison
+from vlbm.results.backtest import Backtest
+from vlbm.results.behaviour import BehaviourRow
 from vlbm.results.estimate import Estimates, from_returns
 
-POLICIES = {"poor": None, "middling": None, "good": None}
+POLICIES = dict.fromkeys(("poor", "middling", "good"), lambda seen: seen[:, :2])
 TRUTH = {"poor": 0.0, "middling": 1.0, "good": 4.0}
 
 
@@ -31,6 +34,9 @@ class Oracle:
 
     def check_estimand(self, asked, space):
         return asked
+
+    def exclude(self, policies, estimand):
+        return {}
 
     def fit(self, episodes, *, seed=0, **options):
         if self.broken:
@@ -75,7 +81,9 @@ def test_scores_are_against_the_truth_for_every_seed():
 def test_one_policy_has_no_rank_and_json_no_nan(capsys):
     from rich.console import Console
 
-    comparison = compare(linear_logs(), {"poor": None}, {"right": Oracle((1.0,))}, truth={"poor": 0.0})
+    comparison = compare(
+        linear_logs(), {"poor": POLICIES["poor"]}, {"right": Oracle((1.0,))}, truth={"poor": 0.0}
+    )
     found = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
     assert found["methods"]["right"]["scores"] == [
         {"rank_correlation": None, "regret": 0.0, "absolute_error": 1.0}
@@ -323,6 +331,89 @@ def test_what_cannot_be_compared_is_said_in_one_line(arguments, words, capsys):
     message = capsys.readouterr().err
     assert words in message
     assert message.count("\n") == 1
+
+
+@dataclass(frozen=True)
+class Choosy(Oracle):
+    """An oracle that knows nothing of the policy in the middle."""
+
+    def exclude(self, policies, estimand):
+        return {"middling": "it is too plain"}
+
+    def evaluate(self, policies, **options):
+        kept = {name: policy for name, policy in policies.items() if name != "middling"}
+        return replace(super().evaluate(kept, **options), excluded=self.exclude(policies, None))
+
+
+def choosy(**options) -> Comparison:
+    estimators = {"right": Oracle((0.0, 1.0, 4.0)), "choosy": Choosy((1.0, 6.0))}
+    return compare(linear_logs(), POLICIES, estimators, **options)
+
+
+def test_a_policy_that_one_method_cannot_value_keeps_its_values_by_the_others():
+    comparison = choosy(truth=TRUTH, seeds=(0, 2))
+    np.testing.assert_array_equal(comparison.values("choosy"), [2.0, np.nan, 7.0])
+    np.testing.assert_array_equal(comparison.values("right"), [1.0, 2.0, 5.0])
+    assert comparison.failures == {}
+    assert comparison.excluded("choosy") == {"middling": "it is too plain"}
+    np.testing.assert_allclose(comparison.agreement(), 1.0)
+    assert [score.absolute_error for score in comparison.scores("choosy")] == [1.5, 3.5]
+    assert [score.rank_correlation for score in comparison.scores("choosy")] == [1.0, 1.0]
+    found = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
+    assert found["methods"]["choosy"]["estimates"][0]["excluded"] == {"middling": "it is too plain"}
+
+
+def test_tables_and_pages_leave_a_blank_for_a_policy_without_a_value(tmp_path):
+    comparison = choosy()
+    lines = {line.split()[0]: line.split() for line in str(comparison).splitlines() if line.strip()}
+    assert lines["middling"][-1] == "\N{EN DASH}"
+    assert lines["good"][-3] == "6.000"
+    comparison.report(tmp_path / "page.html")
+    assert "middling" in (tmp_path / "page.html").read_text()
+
+
+def test_a_saved_run_with_a_missing_value_and_a_back_test_comes_back(tmp_path):
+    from vlbm.report.saved import load_run, save_run
+
+    comparison = choosy()
+    tested = Backtest(5, 15, 1.0, 1.5, 0.2, 0.5, 0.1)
+    behaviour = BehaviourRow(1.5, 0.1, 1.3, 1.7, 6)
+    facts = {"backtest": tested, "behaviour": behaviour, "feasible": (0.0, 9.0)}
+    (found,) = comparison.estimates["choosy"]
+    estimates = {**comparison.estimates, "choosy": (replace(found, **facts),)}
+    save_run(replace(comparison, estimates=estimates), tmp_path)
+    again = load_run(tmp_path)
+    assert again.backtest == {"choosy": tested}
+    assert again.behaviour == behaviour
+    assert again.estimates["choosy"][0].feasible == (0.0, 9.0)
+    assert again.excluded("choosy") == {"middling": "it is too plain"}
+    content = again.to_json()
+    assert content["backtest"]["choosy"]["error_share"] == 0.1
+    assert content["behaviour"]["value"] == 1.5
+
+
+def test_a_method_that_can_value_no_policy_is_left_out_before_anything_is_fitted():
+    from vlbm.estimators.importance import WPDIS
+
+    estimators = {"wpdis": WPDIS(), "right": Oracle((0.0, 1.0, 4.0))}
+    comparison = compare(linear_logs(), POLICIES, estimators, actions="sample")
+    assert "has no log-probability" in comparison.failures["wpdis"]
+    assert list(comparison.estimates) == ["right"]
+
+
+def test_every_method_is_back_tested_once_unless_told_not_to():
+    @dataclass(frozen=True)
+    class Tested(Oracle):
+        asked: ClassVar[list[tuple[int, bool]]] = []
+
+        def evaluate(self, policies, *, seed=0, backtest=False, **options):
+            self.asked.append((seed, backtest))
+            return super().evaluate(policies, seed=seed, **options)
+
+    estimators = {"right": Tested((0.0, 1.0, 4.0))}
+    compare(linear_logs(), POLICIES, estimators, seeds=(3, 4))
+    compare(linear_logs(), POLICIES, estimators, seeds=(3,), backtest=False)
+    assert Tested.asked == [(3, True), (4, False), (3, False)]
 
 
 def test_methods_lists_what_there_is(capsys):

@@ -44,7 +44,7 @@ def graph(path, *, batch="batch", observations=3, dtype=np.float32, discrete=Fal
 def test_the_first_output_is_the_action_whatever_the_batch(tmp_path, observation, batch, dtype):
     policy = load_policy(graph(tmp_path / "policy.onnx", batch=batch, dtype=dtype))
     assert isinstance(policy, Policy)
-    assert (policy.observation_size, policy.action_size, policy.discrete) == (3, 2, False)
+    assert (policy.observation_size, policy.action_size, policy.discrete) == (3, 2, None)
     np.testing.assert_allclose(policy.mean(observation), np.tanh(observation @ WEIGHT), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(policy.sample(observation, key=jax.random.key(0)), policy.mean(observation))
 

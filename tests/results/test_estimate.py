@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,7 @@ import pytest
 from scipy.stats import t as student
 
 from vlbm.estimand import Estimand
-from vlbm.results.estimate import Estimate, Estimates, all_warnings, from_returns
-from vlbm.storage import read_information, save_tree
+from vlbm.results.estimate import Estimate, Estimates, Origin, all_warnings, from_returns, pool_seeds
 from vlbm.version import VERSION
 
 
@@ -116,6 +116,13 @@ def test_the_cvar_fills_its_share_up_with_a_part_of_the_next_return():
     assert estimate_of([7.0, 2.0, 9.0]).cvar(0.1) == pytest.approx(2.0)
 
 
+def test_where_a_method_sees_no_returns_their_quantiles_and_cvar_are_unknown():
+    blind = replace(estimate_of([1.0]), returns=None, length=None)
+    assert blind.cvar() is None
+    assert blind.quantile(0.5) is None
+    assert set(blind.quantiles.values()) == {None}
+
+
 @pytest.fixture
 def estimates() -> Estimates:
     rows = tuple(
@@ -155,7 +162,7 @@ def test_an_estimate_is_found_by_the_name_of_its_policy(estimates):
 def test_texts_tell_the_best_and_what_speaks_against_it(estimates):
     assert repr(estimates) == (f"Estimates(vlbm, 3 policies, discount 0.99, best {estimates['high']!r})")
     assert repr(estimates["high"]).startswith("Estimate('high', 6 ± 1, [")
-    assert "warning: high: unlike the data" in str(estimates)
+    assert "caution: high: Unlike the data." in str(estimates)
     assert "warning: short logs" in str(estimates)
 
 
@@ -174,6 +181,11 @@ def test_a_frame_has_a_row_for_each_policy_best_first(estimates):
     assert list(frame.index) == ["high", "middle", "low"]
     assert frame.loc["middle", "value"] == 3.5
     assert frame.loc["high", "warnings"] == "unlike the data"
+
+
+def test_estimates_go_to_other_processes_whatever_made_them(estimates):
+    made = replace(estimates, origin=Origin(None, {"policy": lambda seen: seen}, {}))
+    assert pickle.loads(pickle.dumps(made)).to_json() == estimates.to_json()
 
 
 def test_ranking_puts_the_best_first(estimates):
@@ -195,6 +207,10 @@ def test_the_json_has_exactly_the_fields_that_were_promised(estimates, tmp_path)
         "data",
         "seconds",
         "warnings",
+        "excluded",
+        "feasible",
+        "behaviour",
+        "backtest",
         "policies",
     }
     assert (content["method"], content["version"], content["seed"]) == ("vlbm", VERSION, 3)
@@ -211,12 +227,48 @@ def test_the_json_has_exactly_the_fields_that_were_promised(estimates, tmp_path)
         "cvar",
         "length",
         "warnings",
+        "model_values",
     }
     assert (first["policy"], first["value"], first["standard_error"]) == ("high", 6.0, 1.0)
     assert first["lower"] == pytest.approx(6 - student.ppf(0.975, 1))
     assert first["quantiles"] == pytest.approx({"0.05": 5.1, "0.25": 5.5, "0.5": 6, "0.75": 6.5, "0.95": 6.9})
     assert first["cvar"] == {"0.1": 5.0}
     assert first["warnings"] == ["unlike the data"]
+
+
+@pytest.fixture
+def blind(estimates) -> Estimates:
+    """The same without returns and lengths."""
+    return replace(estimates, rows=tuple(replace(row, returns=None, length=None) for row in estimates))
+
+
+def test_what_a_method_does_not_know_is_null_in_json_and_comes_back_unknown_from_disk(blind, tmp_path):
+    first = json.loads(json.dumps(blind.to_json()))["policies"][0]
+    assert first["length"] is None
+    assert first["cvar"] == {"0.1": None}
+    assert first["quantiles"] == dict.fromkeys(("0.05", "0.25", "0.5", "0.75", "0.95"))
+    mixed = replace(blind, rows=(blind[0], from_returns("seen", [np.arange(3.0)], length=2.0)))
+    mixed.save(tmp_path / "run.safetensors", identity={})
+    loaded = Estimates.load(tmp_path / "run.safetensors")
+    assert (loaded[0].returns, loaded[0].length) == (None, None)
+    assert (loaded[1].returns.tolist(), loaded[1].length) == ([0.0, 1.0, 2.0], 2.0)
+    assert loaded.to_json() == mixed.to_json()
+
+
+def test_pooled_seeds_know_what_all_of_them_know(estimates, blind):
+    assert pool_seeds([estimates, blind])[0].returns is None
+    assert pool_seeds([estimates, blind])[0].length is None
+    assert pool_seeds([estimates, estimates])[0].length == 2.0
+
+
+def test_tables_have_no_columns_for_what_a_method_does_not_know(estimates, blind):
+    assert "CVaR" in str(estimates)
+    assert "length" in str(estimates)
+    assert "CVaR" not in str(blind)
+    assert "length" not in str(blind)
+    mixed = replace(blind, rows=(blind[0], estimates[1]))
+    (line,) = (line for line in str(mixed).splitlines() if " low " in line)
+    assert line.count("\N{EN DASH}") == 2
 
 
 def test_what_is_estimated_stands_above_the_numbers_and_beside_them(estimates):
@@ -232,19 +284,10 @@ def test_what_is_estimated_stands_above_the_numbers_and_beside_them(estimates):
 
 
 @pytest.mark.parametrize("horizon", [7, None])
-def test_saved_estimates_know_what_they_are_of_and_older_ones_say_it_in_their_settings(
-    estimates, horizon, tmp_path
-):
+def test_saved_estimates_know_what_they_are_of(estimates, horizon, tmp_path):
     made = replace(estimates, estimand=Estimand(0.9, horizon, "sample"))
     made.save(tmp_path / "new.safetensors", identity={})
     assert Estimates.load(tmp_path / "new.safetensors").estimand == made.estimand
-    information = read_information(tmp_path / "new.safetensors")
-    del information["estimand"]
-    information["settings"] |= {"horizon": horizon, "actions": "sample"}
-    save_tree(
-        tmp_path / "old.safetensors", [np.asarray(row.returns) for row in made], information=information
-    )
-    assert Estimates.load(tmp_path / "old.safetensors").estimand == made.estimand
 
 
 def test_a_warning_that_many_policies_share_is_said_once():

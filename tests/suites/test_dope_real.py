@@ -75,7 +75,7 @@ def test_door_human_goes_from_demonstrations_to_metrics(files, monkeypatch):
     monkeypatch.setenv("VLBM_DOPE", str(files))
     assert dope.make_entry("dope/door-human").available
     task = dope.load_task("dope/door-human")
-    assert (task.episodes.count, task.episodes.steps) == (25, 6704)
+    assert (task.episodes.count, task.episodes.steps) == (25, 6729)
     assert (task.discount, task.horizon, len(task.policies)) == (1.0, 200, 11)
     assert np.abs(task.episodes.action).max() == 1.0
     estimator = VLBM(

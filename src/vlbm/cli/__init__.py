@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from vlbm.cli.benchmark import benchmark
 from vlbm.cli.common import command_arguments
 from vlbm.cli.compare import compare
 from vlbm.cli.data import data
@@ -20,6 +21,7 @@ from vlbm.cli.methods import methods
 from vlbm.cli.report import report
 from vlbm.cli.settings import settings
 from vlbm.cli.suites import suites
+from vlbm.cli.wording import name_options
 from vlbm.cores import use_cores
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.version import VERSION
@@ -36,6 +38,7 @@ for command in (evaluate, compare, report, fit, inspect, methods, settings, demo
     app.command()(command)
 app.add_typer(suites, name="suites")
 app.add_typer(data, name="data")
+app.add_typer(benchmark, name="benchmark")
 
 
 @app.callback(invoke_without_command=True)
@@ -57,9 +60,9 @@ def main(arguments: list[str] | None = None) -> None:
             use_cores()
         app(args=_expand_settings(given), prog_name="vlbm")
     except InputError as error:
-        _fail(str(error), 2)
+        _fail(name_options(str(error)), 2)
     except TrainingDivergedError as error:
-        _fail(str(error), 3)
+        _fail(name_options(str(error)), 3)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:

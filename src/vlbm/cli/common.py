@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vlbm.errors import InputError
+from vlbm.writing import is_standard_output, is_written_through
 
 # JAX and the readers are imported inside functions: --help should not wait for them.
 if TYPE_CHECKING:
@@ -28,7 +31,10 @@ class Actions(StrEnum):
 # The command line, which pages print to be reproducible.
 command_arguments: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())
 
-Report = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page to decide from.")]
+Report = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write one HTML page to decide from; - is standard output."),
+]
 Method = Annotated[
     str, typer.Option(help="Which estimator: vlbm, wpdis, ...; `vlbm methods` lists them all.")
 ]
@@ -43,12 +49,20 @@ Settings = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE ...", help="Change settings, such as steps=2000 branches=5."),
 ]
+Data = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DATA...",
+        help="Logged episodes: a file, or several that belong together (also 'logs/*.csv').",
+    ),
+]
 Column = Annotated[
     list[str],
     typer.Option(
         metavar="ROLE=NAME",
         help="For tables: which column or prefix is the observation, action, reward, episode, step, "
-        "terminated, truncated, log_prob or next_observation.",
+        "terminated, truncated, log_prob, propensity or next_observation. Several columns of a vector: "
+        "observation=a,b, or the option once for each.",
     ),
 ]
 NActions = Annotated[
@@ -69,24 +83,55 @@ Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.")
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the interrupted run in the --save directory.")
 ]
+Backtest = Annotated[
+    bool,
+    typer.Option(
+        "--backtest/--no-backtest",
+        help="Clone the policy that logged the data, estimate it too, and compare with what it earned.",
+    ),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the run or model that is in the directory already.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
 
-def load_episodes(path: str, column: list[str], n_actions: int | None) -> Episodes:
+def load_episodes(paths: list[str], column: list[str], n_actions: int | None) -> Episodes:
     from vlbm.data.readers import load
 
-    return load(path, n_actions=n_actions, **parse_columns(column))
+    return load(paths, n_actions=n_actions, **parse_columns(column))
+
+
+def split_inputs(inputs: list[str], *, needs_data: bool = True) -> tuple[list[str], list[str]]:
+    """DATA and POLICY: the inputs that come first and are data, and the rest.
+
+    Where data are needed the first input is read as such, whatever it is: errors then say what is wrong.
+    """
+    from vlbm.data.readers import is_data
+
+    count = int(needs_data)
+    while count < len(inputs) and is_data(inputs[count]):
+        count += 1
+    return inputs[:count], inputs[count:]
+
+
+def name_data(paths: list[str]) -> str:
+    """What messages and pages call the data."""
+    shown = ", ".join(paths[:3])
+    return f"{shown} and {len(paths) - 3} more" if len(paths) > 3 else shown
 
 
 def parse_columns(column: list[str]) -> dict[str, Any]:
     """What --column says, as `load` takes it."""
-    columns: dict[str, Any] = {}
+    columns: dict[str, list[str]] = {}
     for entry in column:
         role, equals, names = entry.partition("=")
         if not equals:
             raise InputError(f"--column {entry}: expected ROLE=NAME, such as observation=obs")
-        columns[role] = names.split(",") if "," in names else names
-    return columns
+        given = names.split(",") if "," in names else [names]
+        columns[role] = [*columns.get(role, []), *given]
+    # A single name may also be that of a family of columns, or empty.
+    return {role: names[0] if len(names) == 1 else names for role, names in columns.items()}
 
 
 def read_horizon(text: str | None) -> int | float | None:
@@ -112,8 +157,6 @@ def fit_estimator(
     resume: bool,
     progress: Progress,
 ) -> Any:
-    if resume and save is None:
-        raise InputError("--resume needs --save DIR, the directory of the interrupted run")
     try:
         evaluator = estimator.fit(logged, seed=seed, directory=save, resume=resume, progress=progress)
     except InputError as error:
@@ -135,15 +178,16 @@ def save_evaluator(evaluator: Any, directory: Path) -> None:
         evaluator.save(directory)
 
 
-def check_policies(logged: Episodes, policies: dict[str, Any]) -> None:
-    """Check sizes and actions of policies before training rather than after."""
+def check_policies(logged: Episodes, policies: dict[str, Any]) -> dict[str, Any]:
+    """The policies as they act on these data; sizes and actions are checked before training, not after."""
     from vlbm.policies import check_actions, check_fit
 
     sizes: dict[str, Any] = {"action_size": logged.action_size, "discrete": logged.discrete}
-    check_fit(policies, observation_size=logged.observation_size, **sizes)
+    policies = check_fit(policies, observation_size=logged.observation_size, **sizes)
     seen = logged.initial_observations()[:16]
     for name, policy in policies.items():
         check_actions(name, policy.mean(seen), batch=len(seen), **sizes)
+    return policies
 
 
 def check_space(path: str, logged: Episodes, evaluator: Any) -> None:
@@ -157,9 +201,34 @@ def check_space(path: str, logged: Episodes, evaluator: Any) -> None:
             )
 
 
-def check_writable(path: Path | None) -> None:
-    if path is not None and path.is_dir():
-        raise InputError(f"{path}: is a directory; give the name of a file")
+def claim_save(
+    context: typer.Context, directory: Path | None, *, resume: bool, overwrite: bool, option: str = "--save"
+) -> None:
+    """Have the directory of a run to this command alone until it ends; what is in it is not lost unasked."""
+    if directory is None:
+        for asked, name in ((resume, "--resume"), (overwrite, "--overwrite")):
+            if asked:
+                raise InputError(f"{name} needs {option} DIR, the directory of the run")
+        return
+    from vlbm.directories import claim_directory
+
+    context.with_resource(claim_directory(directory, resume=resume, overwrite=overwrite))
+
+
+def check_outputs(*paths: Path | None) -> None:
+    """Refuse what cannot be written before anything is computed."""
+    given = [path for path in paths if path is not None]
+    if sum(map(is_standard_output, given)) > 1:
+        raise InputError(f"{given[1]}: two files would be mixed in standard output; give one of them a name")
+    for path in given:
+        if path.is_dir():
+            raise InputError(f"{path}: is a directory; give the name of a file")
+        if is_written_through(path):
+            continue
+        # The nearest folder that exists: the others are made.
+        folder = next(parent for parent in Path(os.path.realpath(path)).parents if parent.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise InputError(f"{path}: cannot be written, {folder} is no folder for it; give another name")
 
 
 def command_line() -> str:
@@ -167,10 +236,21 @@ def command_line() -> str:
     return shlex.join(["vlbm", *command_arguments.get()])
 
 
-def make_console() -> Any:
+def print_notes(notes: Mapping[str, Sequence[str]]) -> None:
+    """What is known of methods before anything is trained, on standard error."""
     from rich.console import Console
 
-    return Console()
+    console = Console(stderr=True)
+    for method, texts in notes.items():
+        for text in texts:
+            console.print(f"note: {method}: {text}", style="yellow", highlight=False, markup=False)
+
+
+def make_console(*outputs: Path | None) -> Any:
+    """For what people read: on standard output, unless one of the files that are written goes there."""
+    from rich.console import Console
+
+    return Console(stderr=any(path is not None and is_standard_output(path) for path in outputs))
 
 
 def make_progress(quiet: bool) -> Progress:

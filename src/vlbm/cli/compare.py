@@ -10,37 +10,45 @@ import typer
 
 from vlbm.cli.common import (
     Actions,
+    Backtest,
     Column,
     Confidence,
     HorizonText,
     NActions,
+    Overwrite,
     Quiet,
     Report,
     Resume,
     Seed,
+    check_outputs,
     check_policies,
-    check_writable,
+    claim_save,
     command_line,
     load_episodes,
     make_console,
     make_progress,
+    print_notes,
     read_horizon,
+    split_inputs,
 )
 from vlbm.errors import InputError
 from vlbm.estimand import Estimand
+from vlbm.writing import is_written_through
 
 if TYPE_CHECKING:
     from vlbm.data.episodes import Episodes
     from vlbm.experiments.comparison import Comparison
+    from vlbm.suites.base import Task
 
 DEFAULT = "vlbm,wpdis"
 
 
 def compare(
+    context: typer.Context,
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="DATA POLICY... | TASK",
+            metavar="DATA... POLICY... | TASK",
             help="Logged episodes and policies, as for evaluate; or a task's name, such as hopper-medium.",
         ),
     ],
@@ -88,10 +96,14 @@ def compare(
         Path | None, typer.Option(metavar="DIR", help="Keep every finished estimate and checkpoint here.")
     ] = None,
     resume: Resume = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
+    overwrite: Overwrite = False,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write everything as JSON; - is standard output.")
+    ] = None,
     report: Report = None,
     column: Column = [],  # noqa: B006
     n_actions: NActions = None,
+    backtest: Backtest = True,
     quiet: Quiet = False,
 ) -> None:
     """Estimate by several methods and see whether they agree; with a TASK, also how right they are.
@@ -99,11 +111,9 @@ def compare(
     Example: `vlbm compare hopper-medium --methods vlbm,fqe --seeds 3`
     """
     from vlbm.estimators.base import check_request
-    from vlbm.experiments.comparison import compare as compare_methods
+    from vlbm.experiments.compare import compare as compare_methods
     from vlbm.report.comparisons import print_comparison
 
-    if resume and save is None:
-        raise InputError("--resume needs --save DIR, the directory of the interrupted run")
     if seeds < 1:
         raise InputError(f"--seeds {seeds}: must be at least 1")
     request: dict[str, Any] = {
@@ -112,8 +122,8 @@ def compare(
         "actions": "mean" if actions is None else actions.value,
     }
     check_request(discount=request["discount"], horizon=request["horizon"], episodes=1, confidence=confidence)
-    for path in (json, report):
-        check_writable(path)
+    check_outputs(json, report)
+    claim_save(context, save, resume=resume, overwrite=overwrite)
     known: dict[str, Any] = {}
     estimators = _make_estimators(DEFAULT if methods is None else methods, settings)
     progress = make_progress(quiet)
@@ -130,29 +140,21 @@ def compare(
             progress=progress,
         )
         logged, candidates = task.episodes, dict(task.policies)
-        given = {
-            "discount": discount,
-            "horizon": request["horizon"],
-            "actions": actions and actions.value,
-        }
-        request = {"discount": task.discount, "horizon": task.horizon, "actions": task.actions}
-        for name, value in given.items():
-            if value not in (None, request[name]):
-                raise InputError(
-                    f"--{name} {value}: the true returns of {task.name} are for {name} {request[name]}; "
-                    f"leave --{name} out, or compare on the data themselves: vlbm compare DATA POLICY..."
-                )
+        given = {"discount": discount, "horizon": request["horizon"], "actions": actions and actions.value}
+        request = _request_of_task(task, given)
         known = {"truth": task.truth, "task": task.label}
     else:
         from vlbm.policies import load_policies
 
-        if len(inputs) < 2:
+        files, names = split_inputs(inputs)
+        if not names:
             raise InputError(f"{inputs[0]}: no policies were given; write vlbm compare DATA POLICY...")
-        candidates = load_policies(*inputs[1:])
-        logged = load_episodes(inputs[0], column, n_actions)
-    check_policies(logged, candidates)
+        candidates = load_policies(*names)
+        logged = load_episodes(files, column, n_actions)
+    candidates = check_policies(logged, candidates)
     requested = Estimand.from_request(**request, longest=logged.longest)
     left_out = _drop_other_estimands(estimators, requested, logged) if methods is None else {}
+    _announce(estimators, candidates, logged, requested)
 
     def add_left_out(comparison: Comparison) -> Comparison:
         return replace(comparison, failures={**left_out, **comparison.failures})
@@ -170,10 +172,16 @@ def compare(
         directory=save,
         resume=resume,
         progress=progress,
-        finished=None if json is None else lambda so_far: add_left_out(so_far).save_json(json),
+        # What is written through cannot be written again.
+        finished=(
+            None
+            if json is None or is_written_through(json)
+            else lambda so_far: add_left_out(so_far).save_json(json)
+        ),
         confidence=confidence,
         collector=collector,
         command=command_line(),
+        backtest=backtest,
         **request,
         **known,
     )
@@ -186,7 +194,36 @@ def compare(
         comparison.report(report)
     if json is not None:
         comparison.save_json(json)
-    print_comparison(comparison, make_console())
+    print_comparison(comparison, make_console(json, report))
+
+
+def _request_of_task(task: Task, given: dict[str, Any]) -> dict[str, Any]:
+    """The question that a task has true returns for; another one is refused."""
+    request: dict[str, Any] = {
+        "discount": task.discount,
+        "horizon": task.horizon,
+        "actions": task.actions,
+    }
+    for name, value in given.items():
+        if value not in (None, request[name]):
+            raise InputError(
+                f"--{name} {value}: the true returns of {task.name} are for {name} {request[name]}; "
+                f"leave --{name} out, or compare on the data themselves: vlbm compare DATA POLICY..."
+            )
+    return request
+
+
+def _announce(
+    estimators: dict[str, Any], policies: dict[str, Any], logged: Episodes, requested: Estimand
+) -> None:
+    """Say before anything is trained who cannot answer what is asked for all policies."""
+    from vlbm.experiments.compare import find_notes, find_unable
+
+    unable = find_unable(estimators, logged, policies, requested)
+    able = {method: estimator for method, estimator in estimators.items() if method not in unable}
+    if able:  # if none is able, that is the error
+        print_notes({method: [f"left out: {error}"] for method, error in unable.items()})
+    print_notes(find_notes(able, logged, policies, requested))
 
 
 def _drop_other_estimands(

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from vlbm.cli.common import Column, NActions, Quiet, Seed, make_console, make_progress, parse_columns
+from vlbm.cli.common import (
+    Column,
+    Data,
+    NActions,
+    Quiet,
+    Seed,
+    check_outputs,
+    make_console,
+    make_progress,
+    parse_columns,
+)
 from vlbm.errors import InputError
 
 data = typer.Typer(
@@ -24,7 +34,8 @@ def make(
     steps: Annotated[int, typer.Option(help="How many logged steps, at least.")] = 200_000,
     seed: Seed = 0,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the one data set here (.npz).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the one data set here (.npz); - is standard output."),
     ] = None,
     like_d4rl: Annotated[
         bool,
@@ -50,10 +61,11 @@ def make(
         check_name(name)
     if output is not None and len(names) != 1:
         raise InputError(f"--output {output}: takes one data set, not {len(names)}")
+    check_outputs(output)
     if steps < 1:
         raise InputError(f"--steps {steps}: must be at least 1")
     gym.check_simulator()
-    console, progress = make_console(), make_progress(quiet)
+    console, progress = make_console(output), make_progress(quiet)
     for name in names:
         if name.startswith("dope/"):
             from vlbm.suites import dope
@@ -61,7 +73,7 @@ def make(
             if not like_d4rl:
                 raise InputError(
                     f"{name}: the published data cannot be made; add --like-d4rl for a look-alike, or see "
-                    "docs/dope.md for where to get them"
+                    "docs/appendix/dope.md for where to get them"
                 )
             episodes = dope.load_regenerated(
                 name, policies=policies, steps=steps, seed=seed, progress=progress.with_title(name)
@@ -86,7 +98,7 @@ def make(
 
 @data.command("pack")
 def pack(
-    source: Annotated[str, typer.Argument(metavar="DATA", help="Logged episodes.")],
+    sources: Data,
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The folder to make.")],
     column: Column = [],  # noqa: B006
     n_actions: NActions = None,
@@ -97,7 +109,7 @@ def pack(
     """
     from vlbm.data.readers import pack as pack_source
 
-    episodes = pack_source(source, directory, n_actions=n_actions, **parse_columns(column))
+    episodes = pack_source(sources, directory, n_actions=n_actions, **parse_columns(column))
     make_console().print(
         f"{directory}: {episodes.count:,} episodes, {episodes.steps:,} steps", highlight=False, soft_wrap=True
     )

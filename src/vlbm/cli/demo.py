@@ -8,16 +8,29 @@ from typing import Annotated
 
 import typer
 
-from vlbm.cli.common import Quiet, Seed, Settings, command_line, make_console, make_progress
+from vlbm.cli.common import (
+    Overwrite,
+    Quiet,
+    Resume,
+    Seed,
+    Settings,
+    claim_save,
+    command_line,
+    make_console,
+    make_progress,
+)
 
 # A pendulum is learnt sooner than a robot.
 DEMO = ("steps=600",)
 
 
 def demo(
+    context: typer.Context,
     output: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("demo"),
     settings: Settings = [],  # noqa: B006
     seed: Seed = 0,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Rank the 11 policies of the embedded Pendulum task and compare with the truth (a few minutes)."""
@@ -31,6 +44,7 @@ def demo(
     from vlbm.results.metrics import absolute_error, rank_correlation, regret
     from vlbm.suites.pendulum import load_pendulum
 
+    claim_save(context, output, resume=resume, overwrite=overwrite)
     console, progress = make_console(), make_progress(quiet)
     task = load_pendulum()
     console.print(
@@ -39,7 +53,7 @@ def demo(
         highlight=False,
     )
     evaluator = make_estimator("vlbm", "quick", [*DEMO, *settings]).fit(
-        task.episodes, seed=seed, directory=output / "model", progress=progress
+        task.episodes, seed=seed, directory=output / "model", resume=resume, progress=progress
     )
     evaluator = replace(evaluator, data={**evaluator.data, "path": "embedded: pendulum"})
     evaluator.save(output / "model")

@@ -9,27 +9,33 @@ import typer
 
 from vlbm.cli.common import (
     Actions,
+    Backtest,
     Column,
     Confidence,
     HorizonText,
     Method,
     NActions,
+    Overwrite,
     Preset,
     Quiet,
     Report,
     Resume,
     Seed,
     Settings,
+    check_outputs,
     check_policies,
     check_space,
-    check_writable,
+    claim_save,
     command_line,
     fit_estimator,
     load_episodes,
     make_console,
     make_progress,
+    name_data,
+    print_notes,
     read_horizon,
     save_evaluator,
+    split_inputs,
 )
 from vlbm.errors import InputError
 from vlbm.estimand import Estimand
@@ -39,12 +45,13 @@ if TYPE_CHECKING:
 
 
 def evaluate(
+    context: typer.Context,
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="DATA POLICY...",
-            help="Logged episodes (.hdf5, .npz, .parquet, .csv, minari:ID), then policies (.onnx, .pt, .zip, "
-            ".safetensors, .npz, .pkl, module:function). DATA may be left out with --model.",
+            metavar="DATA... POLICY...",
+            help="Logged episodes (.hdf5, .npz, .parquet, .csv, .jsonl, minari:ID), then policies (.onnx, "
+            ".pt, .zip, .safetensors, .npz, .pkl, module:function). DATA may be left out with --model.",
         ),
     ],
     method: Method = "vlbm",
@@ -71,26 +78,33 @@ def evaluate(
         typer.Option(metavar="DIR", help="Keep the fitted model, checkpoints, estimates and evidence here."),
     ] = None,
     resume: Resume = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the estimates as JSON.")] = None,
+    overwrite: Overwrite = False,
+    json: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the estimates as JSON; - is standard output."),
+    ] = None,
     report: Report = None,
     column: Column = [],  # noqa: B006
     n_actions: NActions = None,
+    backtest: Backtest = True,
     quiet: Quiet = False,
 ) -> None:
     """Estimate the value of every POLICY from DATA.
 
     Example: `vlbm evaluate logs.parquet candidates/*.onnx --report report.html`
     """
-    from vlbm.data.readers import is_data
     from vlbm.estimators.base import check_request
     from vlbm.estimators.registry import make_estimator
+    from vlbm.experiments.compare import find_notes
     from vlbm.policies import load_policies
     from vlbm.report.tables import print_estimates
 
     asked: dict[str, Any] = {"discount": discount, "horizon": read_horizon(horizon)}
     check_request(**asked, episodes=episodes, confidence=confidence)
-    for path in (json, report):
-        check_writable(path)
+    check_outputs(json, report)
+    if save is not None and model is not None and save.resolve() == model.resolve():
+        raise InputError(f"--save {save}: holds the model itself; give the run another directory")
+    claim_save(context, save, resume=resume, overwrite=overwrite)
     with_diagnostics = report is not None or save is not None
     progress = make_progress(quiet)
     rule = None if termination is None else _load_termination(termination)
@@ -98,31 +112,34 @@ def evaluate(
         from vlbm.estimators.registry import load_model, parse_settings
 
         # A fitted model carries its initial states, so only policies are needed; a page shows more with data.
-        given = len(inputs) > 1 and is_data(inputs[0])
-        policies = load_policies(*(inputs[1:] if given else inputs))
+        data, names = split_inputs(inputs, needs_data=False)
+        policies = load_policies(*(names or inputs))
         evaluator = load_model(model)
-        logged = load_episodes(inputs[0], column, n_actions) if given and with_diagnostics else None
+        logged = load_episodes(data, column, n_actions) if data else None
         if logged is not None:
-            check_space(inputs[0], logged, evaluator)
+            check_space(name_data(data), logged, evaluator)
+            evaluator = evaluator.with_log(logged)
         changes = parse_settings(type(evaluator.settings), settings)
         if changes:
             evaluator = evaluator.with_settings(**changes)
     else:
-        if len(inputs) < 2:
+        data, names = split_inputs(inputs)
+        if not names:
             raise InputError(f"{inputs[0]}: no policies were given; write vlbm evaluate DATA POLICY...")
-        policies = load_policies(*inputs[1:])
-        logged = load_episodes(inputs[0], column, n_actions)
-        check_policies(logged, policies)
+        policies = load_policies(*names)
+        logged = load_episodes(data, column, n_actions)
+        policies = check_policies(logged, policies)
         estimator = make_estimator(method, preset, settings)
         estimand = Estimand.from_request(**asked, actions=actions.value, longest=logged.longest)
-        estimator.check_estimand(estimand, logged)
-        evaluator = fit_estimator(inputs[0], logged, estimator, seed, save, resume, progress)
+        print_notes(find_notes({method: estimator}, logged, policies, estimand))
+        evaluator = fit_estimator(name_data(data), logged, estimator, seed, save, resume, progress)
     request: dict[str, Any] = {
         "episodes": episodes,
         "actions": actions.value,
         "termination": rule,
         "confidence": confidence,
         "seed": seed,
+        "backtest": backtest,
         "progress": progress.with_title("imagining"),
     }
     if with_diagnostics:
@@ -148,7 +165,7 @@ def evaluate(
         estimates = evaluator.evaluate(policies, **asked, **request)
     if json is not None:
         estimates.save_json(json)
-    print_estimates(estimates, make_console())
+    print_estimates(estimates, make_console(json, report))
 
 
 def _load_termination(specification: str) -> Termination:

@@ -9,31 +9,37 @@ import typer
 
 from vlbm.cli.common import (
     Column,
+    Data,
     Method,
     NActions,
+    Overwrite,
     Preset,
     Quiet,
     Resume,
     Seed,
     Settings,
+    claim_save,
     fit_estimator,
     learns_a_world,
     load_episodes,
     make_console,
     make_progress,
+    name_data,
     save_evaluator,
 )
 from vlbm.errors import InputError
 
 
 def fit(
-    data: Annotated[str, typer.Argument(metavar="DATA", help="Logged episodes.")],
+    context: typer.Context,
+    data: Data,
     save: Annotated[Path, typer.Option(metavar="DIR", help="Where the model and its checkpoints go.")],
     method: Method = "vlbm",
     preset: Preset = "default",
     settings: Settings = [],  # noqa: B006
     seed: Seed = 0,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     column: Column = [],  # noqa: B006
     n_actions: NActions = None,
     quiet: Quiet = False,
@@ -45,9 +51,10 @@ def fit(
         )
     from vlbm.estimators.registry import make_estimator
 
+    claim_save(context, save, resume=resume, overwrite=overwrite)
     logged = load_episodes(data, column, n_actions)
     estimator = make_estimator(method, preset, settings)
-    evaluator = fit_estimator(data, logged, estimator, seed, save, resume, make_progress(quiet))
+    evaluator = fit_estimator(name_data(data), logged, estimator, seed, save, resume, make_progress(quiet))
     save_evaluator(evaluator, save)
     console = make_console()
     for index, history in enumerate(evaluator.histories):

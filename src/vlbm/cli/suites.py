@@ -36,7 +36,7 @@ def list_tasks(context: typer.Context) -> None:
     console.print(table)
     console.print(
         "here: yes, on this machine; make, `vlbm data make TASK` simulates it in a minute or two; "
-        "get, the files must be fetched (docs/dope.md)",
+        "get, the files must be fetched (docs/appendix/dope.md)",
         style="dim",
         highlight=False,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -29,6 +29,16 @@ class Episodes:
 
     Ragged rather than padded, so that memory depends on the number of steps alone. An episode that is not
     `terminated` was truncated, by a time limit or the end of recording: its last observation is not terminal.
+
+    Attributes:
+        observation: All observations, the last one of an episode included.
+        action: Vectors, or ids.
+        reward: Of every step.
+        length: Steps of every episode.
+        terminated: Whether the system ended the episode.
+        log_prob: Log-probability of every logged action under the policy that took it.
+        n_actions: How many discrete actions there are; None when actions are vectors.
+        notes: Assumptions made by the reader.
     """
 
     observation: Float[np.ndarray, "steps+episodes obs"]
@@ -38,6 +48,12 @@ class Episodes:
     terminated: Bool[np.ndarray, " episodes"]
     log_prob: Float[np.ndarray, " steps"] | None = None
     n_actions: int | None = None  # how many discrete actions there are; None when actions are vectors
+    # False where recording stopped before the last step's outcome was observed: the last observation then
+    # repeats the one before it. None: every outcome is known.
+    final_observed: Bool[np.ndarray, " episodes"] | None = None
+    observation_names: tuple[str, ...] | None = None  # of each number in an observation, if they have any
+    action_names: tuple[str, ...] | None = None  # of each number in an action vector
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a table, by what they became
     notes: tuple[str, ...] = field(default=())  # assumptions made by the reader
 
     @classmethod
@@ -51,6 +67,7 @@ class Episodes:
         *,
         next_observations: Any = None,
         log_probs: Any = None,
+        propensities: Any = None,
         n_actions: int | None = None,
     ) -> Episodes:
         """Episodes from one row for each logged step, laid end to end and checked as files are.
@@ -58,8 +75,20 @@ class Episodes:
         `terminations` is True at a step that reached a terminal state, `truncations` where a time limit or
         the end of recording cut the episode off. Actions are vectors, or whole
         numbers for discrete ones, of which there are `n_actions` (by default the largest id plus one).
-        Without `next_observations` the outcome of an episode's last step is unknown, and `notes` list the
-        consequences.
+        `propensities` are the probabilities with which the logged actions were chosen; `log_probs` are their
+        logarithms, or those of densities. Without `next_observations` the outcome of an episode's last step
+        is unknown unless it terminated, and `notes` list the consequences.
+
+        Args:
+            observations: `[steps, obs]`, before each step.
+            actions: `[steps, act]`, or ids `[steps]`.
+            rewards: `[steps]`.
+            terminations: True at a step that reached a terminal state.
+            truncations: True where a time limit or the end of recording cut the episode off.
+            next_observations: `[steps, obs]`, after each step.
+            log_probs: Log-probability (for vectors the log-density) of every logged action.
+            propensities: Probability of every logged action, instead of its logarithm.
+            n_actions: How many discrete actions there are; by default the largest id plus one.
         """
         from vlbm.data.readers.transitions import assemble
 
@@ -71,6 +100,7 @@ class Episodes:
             "timeouts": truncations,
             "next_observations": next_observations,
             "log_probs": log_probs,
+            "propensities": propensities,
         }
         fields = {name: np.asarray(values) for name, values in given.items() if values is not None}
         return assemble("arrays", fields, n_actions=n_actions)
@@ -80,8 +110,13 @@ class Episodes:
         """Episodes from a pandas or polars DataFrame (or an Arrow table) with one row for each logged step.
 
         Columns are found by their usual names (observation, action, reward, episode, step, terminated,
-        truncated, log_prob, next_observation, and the like); others are named:
+        truncated, log_prob, propensity, next_observation, and the like); others are named:
         `from_dataframe(frame, observation=["age", "pulse"], episode="stay")`.
+
+        Args:
+            frame: With one row for each logged step.
+            n_actions: How many discrete actions there are.
+            columns: Roles and the names of their columns, as `load` takes them.
         """
         from vlbm.data.readers import make_columns
         from vlbm.data.readers.table import load_frame
@@ -90,7 +125,13 @@ class Episodes:
 
     @classmethod
     def from_minari(cls, dataset: Any, *, n_actions: int | None = None, download: bool = False) -> Episodes:
-        """Episodes of a Minari data set: the object itself, its folder, or its id."""
+        """Episodes of a Minari data set: the object itself, its folder, or its id.
+
+        Args:
+            dataset: The object, its folder, or its id.
+            n_actions: How many discrete actions there are.
+            download: Whether a missing data set may be fetched.
+        """
         from vlbm.data.readers import minari
 
         if isinstance(dataset, str | os.PathLike):
@@ -141,6 +182,19 @@ class Episodes:
         return self.n_actions if self.n_actions is not None else self.action.shape[1]
 
     @property
+    def known_length(self) -> Int[np.ndarray, " episodes"]:
+        """Steps of each episode whose outcome was observed, which is all of them or all but the last."""
+        return self.length if self.final_observed is None else self.length - ~self.final_observed
+
+    @property
+    def outcome_known(self) -> Bool[np.ndarray, " steps"]:
+        """Whether it was observed what came of each step."""
+        known = np.ones(self.steps, bool)
+        if self.final_observed is not None:
+            known[np.cumsum(self.length)[~self.final_observed] - 1] = False
+        return known
+
+    @property
     def first_step(self) -> Int[np.ndarray, " episodes"]:
         """Row of each episode's first action and reward."""
         return np.cumsum(self.length) - self.length
@@ -170,7 +224,13 @@ class Episodes:
     def returns(
         self, discount: float = 1.0, *, gamma: float | None = None, horizon: int | None = None
     ) -> Float[np.ndarray, " episodes"]:
-        """Discounted sum of each episode's rewards up to the horizon; `gamma` also names the discount."""
+        """Discounted sum of each episode's rewards up to the horizon; `gamma` also names the discount.
+
+        Args:
+            discount: Weight of the next step's reward.
+            gamma: Another name for the discount.
+            horizon: Steps that count; by default all.
+        """
         discount = discount if gamma is None else gamma
         returns = np.empty(self.count)
         first_step, end = self.first_step, np.cumsum(self.length)
@@ -202,6 +262,7 @@ class Episodes:
             length=length,
             terminated=self.terminated[chosen],
             log_prob=None if self.log_prob is None else self.log_prob[step],
+            final_observed=None if self.final_observed is None else self.final_observed[chosen],
         )
 
     def split(self, fraction: float, *, seed: int) -> tuple[Episodes, Episodes]:
@@ -219,6 +280,8 @@ class Episodes:
         digest = hashlib.blake2b(digest_size=16)
         for part in (self.observation, self.action, self.reward, self.length, self.terminated):
             digest.update(np.ascontiguousarray(part).data)
+        if self.final_observed is not None and not self.final_observed.all():
+            digest.update(np.ascontiguousarray(self.final_observed).data)
         return digest.hexdigest()
 
     def pad(self, steps: int | None = None) -> PaddedEpisodes:
@@ -268,9 +331,11 @@ def from_padded(
 
 
 def concatenate(parts: Sequence[Episodes]) -> Episodes:
-    """One collection from several; log-probabilities are kept only if every part has them."""
+    """One collection from several; log-probabilities are kept only if every part has them, and so are names
+    that all parts share."""
     log_probs = [part.log_prob for part in parts]
     known = [log_prob for log_prob in log_probs if log_prob is not None]
+    first = parts[0]
     return Episodes(
         observation=np.concatenate([part.observation for part in parts]),
         action=np.concatenate([part.action for part in parts]),
@@ -279,7 +344,22 @@ def concatenate(parts: Sequence[Episodes]) -> Episodes:
         terminated=np.concatenate([part.terminated for part in parts]),
         log_prob=np.concatenate(known) if len(known) == len(parts) else None,
         n_actions=max((part.n_actions for part in parts if part.n_actions is not None), default=None),
+        final_observed=concatenate_final_observed(parts),
+        **{
+            name: getattr(first, name)
+            for name in ("observation_names", "action_names", "columns")
+            if all(getattr(part, name) == getattr(first, name) for part in parts)
+        },
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+    )
+
+
+def concatenate_final_observed(parts: Sequence[Episodes]) -> Bool[np.ndarray, " episodes"] | None:
+    """Which episodes of several collections have a final observation; None if all of them do."""
+    if all(part.final_observed is None for part in parts):
+        return None
+    return np.concatenate(
+        [np.ones(part.count, bool) if part.final_observed is None else part.final_observed for part in parts]
     )
 
 

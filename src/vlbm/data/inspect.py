@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,9 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
+from vlbm.data.outcomes import MOST, share_of_reward
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 DISCOUNT = 0.995
 SHORT = 0.05  # of the median length
@@ -46,6 +48,7 @@ class Inspection:
     action_range: tuple[tuple[float, float], ...]  # of each number in an action vector; empty for ids
     action_counts: tuple[int, ...]  # how often each id was taken; empty for vectors
     has_log_prob: bool
+    columns: Mapping[str, tuple[str, ...]]  # of a table, by what they became
     missing: tuple[str, ...]
     assumptions: tuple[str, ...]  # by the reader
     information: tuple[str, ...]
@@ -53,7 +56,13 @@ class Inspection:
 
 
 def inspect(episodes: Episodes, *, discount: float = DISCOUNT, gamma: float | None = None) -> Inspection:
-    """Statistics and warnings; `gamma` is another name for the discount."""
+    """Statistics and warnings; `gamma` is another name for the discount.
+
+    Args:
+        episodes: The logged episodes.
+        discount: Of the discounted returns.
+        gamma: Another name for the discount.
+    """
     discount = discount if gamma is None else gamma
     undiscounted, discounted = episodes.returns(), episodes.returns(discount)
     counts: tuple[int, ...] = ()
@@ -79,9 +88,13 @@ def inspect(episodes: Episodes, *, discount: float = DISCOUNT, gamma: float | No
         action_range=ranges,
         action_counts=counts,
         has_log_prob=episodes.log_prob is not None,
+        columns=episodes.columns,
         missing=_list_missing(episodes),
         assumptions=episodes.notes,
-        information=_list_information(ranges, counts),
+        information=(
+            *_list_information(ranges, counts),
+            *_describe_unknown_outcomes(episodes, serious=False),
+        ),
         warnings=tuple(_find_warnings(episodes)),
     )
 
@@ -109,6 +122,22 @@ def _list_information(ranges: tuple[tuple[float, float], ...], counts: tuple[int
     return tuple(said)
 
 
+def _describe_unknown_outcomes(episodes: Episodes, *, serious: bool) -> Iterable[str]:
+    """How much reward goes with steps that many methods cannot use; serious if that is too much for them."""
+    unknown = ~episodes.outcome_known
+    share = share_of_reward(episodes, unknown)
+    if not unknown.any() or (share > MOST) != serious:
+        return
+    steps = f"the last step of {unknown.sum()} of {episodes.count} episodes, with {share:.1%} of the reward"
+    if serious:
+        yield (
+            f"nothing says what came of {steps}: importance sampling does not need it, but world models "
+            "refuse this log; give a column that says which episodes terminated, or next observations"
+        )
+    else:
+        yield f"world models leave out {steps}: nothing says what came of it"
+
+
 def _find_warnings(episodes: Episodes) -> Iterable[str]:
     if episodes.count == 1:
         yield "there is a single episode: nothing can be held out, and errors cannot be estimated"
@@ -122,8 +151,10 @@ def _find_warnings(episodes: Episodes) -> Iterable[str]:
         yield f"{copies} of {episodes.count} episodes are exact copies of others"
     few = max(int(SHORT * np.median(episodes.length)), 1)
     short = int((episodes.length <= few).sum())
-    if short:
+    # Where one step is the rule, as with bandits, it is not short.
+    if short and few < np.median(episodes.length):
         yield f"{short} of {episodes.count} episodes are very short: {_count(few, 'step')} or fewer"
+    yield from _describe_unknown_outcomes(episodes, serious=True)
     yield from _find_outliers(episodes)
 
 
@@ -201,6 +232,8 @@ def render(inspection: Inspection, console: Console) -> None:
     body = Table.grid(padding=(1, 0))
     body.add_row(facts)
     body.add_row(words)
+    if inspection.columns:
+        body.add_row(_list_columns(inspection.columns))
     console.print(Panel(body, title=f"[bold]{title}", title_align="left", expand=False, padding=(1, 2)))
     for style, word, sentences in (
         ("yellow", "warning", inspection.warnings),
@@ -210,6 +243,21 @@ def render(inspection: Inspection, console: Console) -> None:
     ):
         for sentence in sentences:
             console.print(f"[{style}]{word:>7}[/]  {escape(sentence)}", highlight=False)
+
+
+def _list_columns(columns: Mapping[str, tuple[str, ...]]) -> Table:
+    """Which columns became what."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    grid.add_row("", "[dim]columns")
+    for role, names in columns.items():
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        grid.add_row(role.replace("_", " "), escape(shown))
+    return grid
 
 
 def _count(number: int, noun: str) -> str:

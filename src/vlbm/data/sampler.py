@@ -90,7 +90,7 @@ class Sampler(eqx.Module):
     action: Float[Array, "rows act"] | Int[Array, " rows"]
     reward: Float[Array, " rows"]
     first_step: Int[Array, " episodes"]
-    length: Int[Array, " episodes"]
+    length: Int[Array, " episodes"]  # steps whose outcome is known: others teach nothing
     terminated: Bool[Array, " episodes"]
     index: EpisodeIndex
     n_actions: int | None = eqx.field(static=True)
@@ -103,7 +103,7 @@ class Sampler(eqx.Module):
             action=jnp.asarray(episodes.action, jnp.int32 if episodes.discrete else jnp.float32),
             reward=jnp.asarray(episodes.reward, jnp.float32),
             first_step=jnp.asarray(episodes.first_step, jnp.int32),
-            length=jnp.asarray(episodes.length, jnp.int32),
+            length=jnp.asarray(episodes.known_length, jnp.int32),
             terminated=jnp.asarray(episodes.terminated),
             index=EpisodeIndex.of(log),
             n_actions=episodes.n_actions,
@@ -164,7 +164,7 @@ def cut_mapped(log: EpisodeView, starts: WindowStarts, *, steps: int) -> Window:
     """As `Sampler.cut`, on the host: only the rows that are needed are read."""
     episodes = log.collection
     episode, start = (np.asarray(part)[..., None] for part in starts)
-    within, length = start + np.arange(steps), episodes.length[episode]
+    within, length = start + np.arange(steps), episodes.known_length[episode]
     row = episodes.first_step[episode] + np.minimum(within, length - 1)
     seen = episodes.first_observation[episode] + np.minimum(start + np.arange(steps + 1), length)
     terminated = episodes.terminated[episode] & (within == length - 1)

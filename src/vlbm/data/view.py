@@ -24,17 +24,20 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EpisodeView:
-    """A subset of a collection that may be larger than memory."""
+    """A subset of a collection that may be larger than memory, as models learn from it.
+
+    A last step whose outcome was not observed is left out, and so is an episode of nothing else.
+    """
 
     collection: Episodes
     chosen: Int[np.ndarray, " episodes"]
 
     @classmethod
     def of(cls, episodes: Episodes | EpisodeView) -> EpisodeView:
-        """A view of all episodes."""
+        """A view of all episodes that have something to learn from."""
         if isinstance(episodes, EpisodeView):
             return episodes
-        return cls(episodes, np.arange(episodes.count))
+        return cls(episodes, np.flatnonzero(episodes.known_length))
 
     @property
     def count(self) -> int:
@@ -42,7 +45,7 @@ class EpisodeView:
 
     @cached_property
     def length(self) -> Int[np.ndarray, " episodes"]:
-        return self.collection.length[self.chosen]
+        return self.collection.known_length[self.chosen]
 
     @cached_property
     def steps(self) -> int:

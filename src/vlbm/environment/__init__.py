@@ -31,6 +31,13 @@ class LearnedEnvironment(gymnasium.Env[np.ndarray, Any]):
     Episodes start from logged initial observations (or from the prior, if the settings say so, or from
     `reset(options={"observation": ...})`), terminate with the learnt probability or by the user's rule, and
     are truncated at the horizon. Actions outside the logged range are not clipped: the world extrapolates.
+
+    Args:
+        evaluator: A fitted world model.
+        horizon: Steps after which an episode is truncated; by default as many as the longest logged episode
+            has.
+        termination: A rule you know, instead of the learnt probability.
+        world: Which of the fitted models.
     """
 
     def __init__(
@@ -69,6 +76,14 @@ class LearnedVectorEnvironment(VectorEnv[np.ndarray, Any, np.ndarray]):
     """Many episodes in one fitted world, advanced by one compiled call a step.
 
     Autoreset at the next step: a done episode is reset instead, its action ignored and its reward 0.
+
+    Args:
+        evaluator: A fitted world model.
+        num_envs: Episodes side by side.
+        horizon: Steps after which an episode is truncated; by default as many as the longest logged episode
+            has.
+        termination: A rule you know, instead of the learnt probability.
+        world: Which of the fitted models.
     """
 
     def __init__(

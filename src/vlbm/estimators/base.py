@@ -5,27 +5,39 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+from jaxtyping import Float
 
 from vlbm.compilation import enable_compilation_cache
 from vlbm.data.episodes import Episodes
+from vlbm.directories import claim_directory
 from vlbm.errors import InputError
 from vlbm.estimand import Actions, Estimand, Horizon
+from vlbm.estimators.backtest import add_backtest
+from vlbm.estimators.likelihood import check_has_log_prob
 from vlbm.estimators.shared_cache import SharedCache, no_cache
-from vlbm.policies.base import Policy
+from vlbm.policies.base import Policy, has_log_prob
 from vlbm.policies.checks import check_fit
 from vlbm.policies.function import as_policy
-from vlbm.progress import Progress, silent
-from vlbm.results.estimate import CONFIDENCE, Estimate, Estimates
+from vlbm.progress import Progress, as_progress, silent
+from vlbm.results.behaviour import hold_against_log
+from vlbm.results.diagnostics.flatness import warn_if_flat
+from vlbm.results.estimate import CONFIDENCE, Estimate, Estimates, Origin
+from vlbm.results.feasible import feasible_range
+from vlbm.results.logged_returns import LoggedReturns
 from vlbm.worlds.rollout import Termination
 
 SAMPLED = (
     "it answers for sampled actions, though mean ones were asked for: where actions are continuous, a mean "
     "action has no importance weight"
 )
+NO_LOG_PROB = "without log-probabilities, which importance weights are made of"
 # Called with the episodes that every policy had in one of the worlds, by the number of the world.
 Recorder = Callable[[int, Mapping[str, Episodes]], None]
 
@@ -57,15 +69,6 @@ class Request:
         return self.estimand.actions
 
 
-class Answer(NamedTuple):
-    """Estimates in the order of the request, how they came about, and what speaks against all of them."""
-
-    rows: tuple[Estimate, ...]
-    circumstances: Mapping[str, Any]  # beside the settings: the horizon and the actions that were used
-    warnings: tuple[str, ...] = ()
-    interrupted: bool = False  # True if Ctrl-C cut the training short
-
-
 class Space(Protocol):
     """What policies see and do, and for how long; logged episodes have one."""
 
@@ -89,6 +92,9 @@ class Evaluator(ABC):
     data: Mapping[str, Any]  # which data it was fitted to: path, episodes, steps
     notes: tuple[str, ...] = ()  # what speaks against every estimate it makes
     seconds: float = 0.0  # that fitting took
+    # The data it was fitted to: pages and verdicts hold estimates against them. Saved models are without.
+    log: Episodes | None = field(default=None, repr=False)
+    cache: SharedCache = field(default=no_cache, repr=False)  # what is made for other methods too
 
     @property
     def method(self) -> str:
@@ -107,8 +113,9 @@ class Evaluator(ABC):
         termination: Termination | None = None,
         confidence: float = CONFIDENCE,
         seed: int | None = None,
-        progress: Progress = silent,
+        progress: Progress | bool = silent,
         recorder: Recorder | None = None,
+        backtest: bool = False,
     ) -> Estimates:
         """The value of every policy, with an interval that shall hold it with probability `confidence`.
 
@@ -117,7 +124,26 @@ class Evaluator(ABC):
         `horizon` steps, by default as many as the longest logged episode has; `math.inf` sets no limit.
         `episodes`, `actions` and `termination` say how policies act in an imagined world, and `recorder`
         is shown what they did there; evaluators that imagine none take them too and leave them unused,
-        so that all are called alike.
+        so that all are called alike. Estimates stay within what rewards like the logged ones can add up to,
+        and policies that the method cannot value are left out (`Estimates.excluded`).
+
+        Args:
+            policies: By name: policies, functions, or objects with `mean`, `sample` or `predict`; or a single
+                one.
+            discount: Weight of the next step's reward, above 0 and at most 1.
+            gamma: Another name for the discount.
+            horizon: Steps that count; `math.inf` for no time limit. By default as many as the longest logged
+                episode has.
+            episodes: Imagined episodes per policy and model.
+            actions: `mean`: policies act by their mean or likeliest action; `sample`: they draw.
+            termination: A rule you know: takes observations `[batch, obs]` and says which of them end an
+                episode.
+            confidence: How surely the interval shall hold the value.
+            seed: The same seed gives the same numbers; by default that of the fit.
+            progress: Who reports progress; True shows bars.
+            recorder: Called with the imagined episodes of every policy, by the number of the model.
+            backtest: Clone the behaviour policy, value it too, and hold that against logged episodes
+                (`Estimates.backtest`); a model that was loaded has none.
         """
         discount = discount if gamma is None else gamma
         check_request(discount=discount, horizon=horizon, episodes=episodes, confidence=confidence)
@@ -126,7 +152,7 @@ class Evaluator(ABC):
         if not named:
             raise InputError("no policies were given")
         space = self.space
-        check_fit(
+        named = check_fit(
             named,
             observation_size=space.observation_size,
             action_size=space.action_size,
@@ -136,23 +162,58 @@ class Evaluator(ABC):
             discount=discount, horizon=horizon, actions=actions, longest=space.longest
         )
         estimand = self.settings.check_estimand(asked, space)
+        excluded = self.settings.exclude(named, estimand)
+        kept = {name: policy for name, policy in named.items() if name not in excluded}
         seed = self.seed if seed is None else seed
-        began = time.monotonic()
-        answer = self.answer(
-            Request(named, estimand, episodes, termination, confidence, seed, progress, recorder)
+        began, shown = time.monotonic(), as_progress(progress)
+        found = self.estimate(
+            Request(kept, estimand, episodes, termination, confidence, seed, shown, recorder)
         )
-        return Estimates(
-            rows=answer.rows,
-            method=self.method,
-            seed=seed,
-            estimand=estimand,
-            confidence=confidence,
-            settings={**flatten_settings(asdict(self.settings)), **answer.circumstances},
-            data=self.data,
+        if self.rewards is not None:
+            bounds = self.settings.bounds or feasible_range(
+                self.rewards, estimand, can_end=termination is not None
+            )
+            found = hold_against_log(found, self.rewards, bounds=bounds)
+            found = warn_if_flat(found, kept, self.initial_observations, log=self.rewards, space=space)
+        found = replace(
+            found,
+            excluded=excluded,
             seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
-            warnings=(*self.notes, *([] if estimand == asked else [SAMPLED]), *answer.warnings),
-            interrupted=answer.interrupted,
+            warnings=(
+                *self.notes,
+                *([] if estimand == asked else [SAMPLED]),
+                *describe_excluded(excluded),
+                *found.warnings,
+            ),
+            logged=None if self.log is None else LoggedReturns.of(self.log, estimand),
+            origin=Origin(
+                self,
+                named,
+                {
+                    "discount": discount,
+                    "horizon": horizon,
+                    "episodes": episodes,
+                    "actions": actions,
+                    "termination": termination,
+                    "confidence": confidence,
+                    "seed": seed,
+                },
+            ),
         )
+        if backtest and not found.interrupted:
+            imagined = {"episodes": episodes, "termination": termination, "seed": seed}
+            found = add_backtest(found, self, asked, progress=shown, **imagined)
+        return found
+
+    @property
+    def rewards(self) -> Episodes | None:
+        """The logged episodes, of which some saved models keep nothing but rewards."""
+        return self.log
+
+    @property
+    def initial_observations(self) -> Float[np.ndarray, "starts obs"] | None:
+        """Where logged episodes began; None if that is not known."""
+        return None if self.log is None else self.log.initial_observations()
 
     @property
     @abstractmethod
@@ -160,30 +221,44 @@ class Evaluator(ABC):
         """What policies must see and do to be evaluated."""
 
     @abstractmethod
-    def answer(self, request: Request) -> Answer:
+    def estimate(self, request: Request) -> Estimates:
         """Estimates for a request that has been checked."""
+
+    def tabulate(
+        self,
+        request: Request,
+        rows: Iterable[Estimate],
+        *,
+        warnings: Iterable[str] = (),
+        interrupted: bool = False,
+        **circumstances: Any,
+    ) -> Estimates:
+        """Rows in the order of the request, with what speaks against all of them, and how they came about."""
+        horizon, actions = request.horizon, request.actions
+        settings = {"horizon": horizon, "actions": actions, **circumstances}
+        return Estimates(
+            rows=tuple(rows),
+            method=self.method,
+            seed=request.seed,
+            estimand=request.estimand,
+            confidence=request.confidence,
+            settings={**flatten_settings(asdict(self.settings)), **settings},
+            data=self.data,
+            warnings=tuple(warnings),
+            interrupted=interrupted,
+        )
 
 
 Fitted = TypeVar("Fitted", bound=Evaluator, covariant=True)
 
 
-class Run(NamedTuple):
-    """A fit: its seed, where it keeps checkpoints, whether it resumes them, who reports progress, and what it
-    has in common with other fits to the same data."""
-
-    seed: int = 0
-    directory: Path | None = None
-    resume: bool = False
-    progress: Progress = silent
-    cache: SharedCache = no_cache
-
-
 class Estimator(ABC, Generic[Fitted]):
-    """Settings of a method: subclasses are frozen dataclasses."""
+    """Settings of a method: subclasses are frozen dataclasses, and `fit` makes them an `Evaluator`."""
 
     method: Any  # a field or a property: what tables call it
     answers_infinite_horizon: ClassVar[bool] = True  # whether it can do without a time limit
     weighs_actions: ClassVar[bool] = False  # by how likely policies were to take them
+    bounds: Any = None  # of the discounted return, where settings know them
 
     def check_estimand(self, asked: Estimand, space: Space) -> Estimand:
         """What it estimates when asked for this: the same, or what comes nearest; an error if it cannot.
@@ -200,6 +275,19 @@ class Estimator(ABC, Generic[Fitted]):
             return replace(asked, actions="sample")
         return asked
 
+    def exclude(self, policies: Mapping[str, Policy], estimand: Estimand) -> dict[str, str]:
+        """Policies that it cannot value though it values others, and why; told before anything is trained.
+
+        `estimand` is what it answers for: sampled actions of a policy without log-probabilities have no
+        weight. If none is left, that is an error.
+        """
+        if not self.weighs_actions or estimand.actions == "mean":
+            return {}
+        found = {name: NO_LOG_PROB for name, policy in policies.items() if not has_log_prob(policy)}
+        if len(found) == len(policies):
+            check_has_log_prob(*next(iter(policies.items())))
+        return found
+
     def fit(
         self,
         episodes: Episodes,
@@ -207,23 +295,58 @@ class Estimator(ABC, Generic[Fitted]):
         seed: int = 0,
         directory: str | Path | None = None,
         resume: bool = False,
-        progress: Progress = silent,
+        progress: Progress | bool = silent,
         cache: SharedCache = no_cache,
     ) -> Fitted:
-        """Learn what can be learnt before the policies are known.
+        """Learn what can be learnt before the policies are known; `progress=True` shows bars.
 
-        What takes long keeps checkpoints in the directory, if one is given, and can be resumed there.
+        What takes long keeps checkpoints in the directory, if one is given, and can be resumed there. A
+        directory that holds a run or a model already is refused otherwise, and so is one that another process
+        is writing to.
         What another method with the same cache has made in the same way is taken from it.
+
+        Args:
+            episodes: The logged episodes.
+            seed: The same seed gives the same numbers.
+            directory: Where checkpoints are kept; by default nowhere.
+            resume: Whether to continue the interrupted fit in the directory.
+            progress: Who reports progress.
+            cache: What fits to the same data have in common.
         """
         enable_compilation_cache()
         began = time.monotonic()
         place = None if directory is None else Path(directory)
-        learnt = self.learn(episodes, Run(seed, place, resume, progress, cache))
-        return replace(learnt, seconds=time.monotonic() - began)
+        with nullcontext() if place is None else claim_directory(place, resume=resume):
+            learnt = self.learn(
+                episodes,
+                seed=seed,
+                directory=place,
+                resume=resume,
+                progress=as_progress(progress),
+                cache=cache,
+            )
+        return replace(learnt, seconds=time.monotonic() - began, log=episodes, cache=cache)
 
     @abstractmethod
-    def learn(self, episodes: Episodes, run: Run) -> Fitted:
-        """The evaluator that `fit` returns."""
+    def learn(
+        self,
+        episodes: Episodes,
+        *,
+        seed: int,
+        directory: Path | None,
+        resume: bool,
+        progress: Progress,
+        cache: SharedCache,
+    ) -> Fitted:
+        """The evaluator that `fit` returns; a method names what it needs, and takes the rest as `_`."""
+
+
+def describe_excluded(excluded: Mapping[str, str]) -> list[str]:
+    """Which policies are left out, one sentence for every reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in excluded.items():
+        reasons.setdefault(reason, []).append(name)
+    return [f"left out: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
 
 
 def describe_data(episodes: Episodes) -> dict[str, Any]:

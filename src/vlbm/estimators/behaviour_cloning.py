@@ -16,6 +16,7 @@ from vlbm.data.episodes import Episodes
 from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
 from vlbm.estimators.likelihood import log_probs
+from vlbm.estimators.shared_cache import SharedCache
 from vlbm.nn.optimiser import Schedule
 from vlbm.nn.training import LossOutput, train
 from vlbm.policies.mlp import Layer, MLPPolicy
@@ -73,13 +74,21 @@ class Behaviour:
 
 @dataclass(frozen=True)
 class BehaviourCloning:
-    """A small network for every distribution that fits the actions; the best on held-out episodes wins."""
+    """A small network for every distribution that fits the actions; the best on held-out episodes wins.
+
+    Args:
+        units: Hidden layers.
+        steps: Of training.
+        batch: Logged steps in a batch.
+        learning_rate: Of Adam.
+        held_out: Share of episodes that distributions are compared on.
+    """
 
     units: tuple[int, ...] = (64, 64)
     steps: int = 2000
     batch: int = 256
     learning_rate: float = 3e-3
-    held_out: float = 0.1  # share of episodes
+    held_out: float = 0.1
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
@@ -89,6 +98,13 @@ class BehaviourCloning:
             raise InputError("setting units: at least one hidden layer is needed")
 
     def fit(self, episodes: Episodes, *, seed: int = 0, progress: Progress = silent) -> Behaviour:
+        """The cloned policy, with the log-probability of every logged action.
+
+        Args:
+            episodes: The logged episodes.
+            seed: The same seed gives the same numbers.
+            progress: Who reports progress.
+        """
         training, held_out = episodes.split(self.held_out, seed=seed)
         policies: dict[str, MLPPolicy] = {}
         scores: dict[str, float] = {}
@@ -112,7 +128,7 @@ class BehaviourCloning:
             return LossOutput(value, {"loss": value}, network)
 
         checked = _pairs(held_out, scaler, unit, most=VALIDATION_STEPS, seed=seed)
-        network, _ = train(
+        network, history = train(
             evaluate,
             self._network(training, random=np.random.default_rng(seed)),
             _pairs(training, scaler, unit),
@@ -125,6 +141,8 @@ class BehaviourCloning:
             key=jax.random.key(seed),
             progress=progress,
         )
+        if history.interrupted:  # weights and back-tests by half a clone would mislead
+            raise KeyboardInterrupt
         # A density in standardised units is larger by their size than one in units of the log.
         stretch = 0.0 if unit is None else float(np.log(unit.scale).sum())
         score = -float(_compiled_loss(network, distribution, *checked)) - stretch
@@ -136,6 +154,15 @@ class BehaviourCloning:
         # Small heads: before training every action is about as likely as in the whole log.
         heads = [_layer(sizes[-1], episodes.action_size, random=random, gain=0.1) for _ in range(2)]
         return Network(hidden, heads[0], None if episodes.discrete else heads[1])
+
+
+def clone_once(
+    cloning: BehaviourCloning, episodes: Episodes, *, seed: int, cache: SharedCache, progress: Progress
+) -> Behaviour:
+    """The clone that another method with the same cache has trained on the same episodes, or a new one."""
+    return cache.recall(
+        (cloning, id(episodes), seed), lambda: cloning.fit(episodes, seed=seed, progress=progress)
+    )
 
 
 def _policy(network: Network, distribution: str, unit: Unit | None = None) -> MLPPolicy:

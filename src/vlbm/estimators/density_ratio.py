@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
-from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
+from vlbm.estimators.base import Estimator, Evaluator, Request, describe_data
 from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.least_squares import influence_weights
 from vlbm.estimators.ratio_networks import Network
@@ -24,7 +24,7 @@ from vlbm.nn.training import LossOutput, train
 from vlbm.parallel import Devices, run_parallel
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
-from vlbm.results.estimate import Estimate
+from vlbm.results.estimate import Estimate, Estimates
 
 SETTLED = 0.03  # of the value, or of the spread of values: a round that moves it by less has changed nothing
 FEW = 0.02  # effective share of the steps that is warned of
@@ -34,19 +34,33 @@ FLOW = 0.1  # violation of the flow constraint that is warned of, in deviations 
 
 @dataclass(frozen=True)
 class DensityRatio(Estimator["DensityRatioEvaluator"]):
-    """Settings that all estimators by density ratios share."""
+    """Settings that all estimators by density ratios share.
+
+    Args:
+        units: Hidden layers of a network.
+        layer_norm: Whether layers are normalised.
+        rounds: Of training, each followed by solving for the last layers.
+        steps: Of a round.
+        batch: Logged steps in a batch.
+        learning_rate: At the beginning of a round.
+        decay_rate: What remains of the learning rate at the end of a round.
+        averaging: How fast the running average of the networks follows, per step.
+        draws: Actions drawn at every logged observation, where policies act at random.
+        self_normalised: Divide by how much ends by the ratios, not by how much must.
+        resamples: Of the interval.
+    """
 
     units: tuple[int, ...] = (64, 64)
     layer_norm: bool = True
     rounds: int = 2
-    steps: int = 500  # of a round
+    steps: int = 500
     batch: int = 256
     learning_rate: float = 1e-4
-    decay_rate: float = 0.02  # what remains of the learning rate at the end of a round
-    averaging: float = 0.005  # how fast the running average of the networks follows, per step
-    draws: int = 4  # actions drawn at every logged observation, where policies act at random
-    self_normalised: bool = True  # divide by how much ends by the ratios, not by how much must
-    resamples: int = 1000  # of the interval
+    decay_rate: float = 0.02
+    averaging: float = 0.005
+    draws: int = 4
+    self_normalised: bool = True
+    resamples: int = 1000
 
     def __post_init__(self) -> None:
         check_training(self, "averaging")
@@ -79,12 +93,12 @@ class DensityRatio(Estimator["DensityRatioEvaluator"]):
         """How much ends of what begins; 1 for sound ratios."""
         return (ratio * (1 - problem.continuation)).mean(axis=1) / problem.end_rate
 
-    def learn(self, episodes: Episodes, run: Run) -> DensityRatioEvaluator:
+    def learn(self, episodes: Episodes, *, seed: int, **_: Any) -> DensityRatioEvaluator:
         """Keep the data: ratios belong to policies and are trained with them."""
         return DensityRatioEvaluator(
             settings=self,
             episodes=episodes,
-            seed=run.seed,
+            seed=seed,
             data=describe_data(episodes),
             notes=tuple(episodes.notes),
         )
@@ -122,7 +136,7 @@ def train_rounds(
             key=jax.random.fold_in(step_key, number),
             draw=Draw(settings.batch),
             devices=devices,
-            progress=progress.with_title(f"training density ratios, round {number + 1}"),
+            progress=progress.with_title("training density ratios"),
         )
         ratio = np.stack([settings.weigh(model, data, policy) for policy in range(data.policies)])
         interrupted = history.interrupted
@@ -193,15 +207,14 @@ class Weighed:
         low, high = problem.value_range(np.zeros(1, int))
         solved = np.clip(value + details["lstd_change"], min(low[0], value), max(high[0], value))
         interval = interval.reaching(float(solved) - value)
-        length = problem.episodes.length
         return Estimate(
             policy=name,
             value=value,
             standard_error=interval.standard_error,
             lower=interval.lower,
             upper=interval.upper,
-            returns=terms.resampled(resamples, seed=seed),
-            length=float(np.minimum(length, problem.horizon or length.max()).mean()),
+            returns=None,  # steps are weighed, not episodes
+            length=None,
             warnings=tuple(self.warnings(value, details)),
             details=details,
         )
@@ -259,23 +272,19 @@ class DensityRatioEvaluator(Evaluator):
     def space(self) -> Episodes:
         return self.episodes
 
-    def answer(self, request: Request) -> Answer:
+    def estimate(self, request: Request) -> Estimates:
         """The value of every policy, endless without a `horizon`."""
         problem = Problem(self.episodes, request.discount, request.horizon, request.actions)
         weighed = fit_ratios(
             problem, request.policies, self.settings, seed=request.seed, progress=request.progress
         )
-        rows = tuple(
+        rows = (
             weighed.estimate(name, confidence=request.confidence, seed=request.seed)
             for name in request.policies
         )
         stopped = ["training was interrupted: values are of what was learnt so far"] * weighed.interrupted
-        return Answer(
-            rows,
-            {"horizon": request.horizon, "actions": request.actions},
-            (*problem.warnings(), *stopped),
-            interrupted=weighed.interrupted,
-        )
+        warnings = (*problem.warnings(), *stopped)
+        return self.tabulate(request, rows, warnings=warnings, interrupted=weighed.interrupted)
 
 
 def fit_ratios(
@@ -291,7 +300,7 @@ def fit_ratios(
         part = data.of_policies(chosen)
         return train_rounds(problem, part, settings, key=train_key, devices=devices, progress=together)
 
-    with progress.shared_display() as together:
+    with progress.shared_display(parts=len(groups) * settings.rounds) as together:
         trained = run_parallel([partial(train_group, chosen) for chosen in groups], batch=settings.batch)
     if len(trained) < len(groups):  # Ctrl-C came before all had begun
         raise KeyboardInterrupt

@@ -50,17 +50,25 @@ class DICE(DensityRatio):
     on, one that ended earns nothing more. With a horizon that matters, time is one more observation.
 
     The interval resamples episodes with their ratios held fixed, and holds what linear equations (LSTD) in
-    the ratio network's features make of the same log (`lstd_change`). Quantiles are those of the resampled
-    value, for returns are never seen. `details` say how far ratios are from what sound ones must be:
+    the ratio network's features make of the same log (`lstd_change`). Returns are never seen, so quantiles
+    and lengths are unknown. `details` say how far ratios are from what sound ones must be:
     `mean_ratio` is 1 for these, and `flow_violation` 0. Where a policy is deterministic and actions are
     vectors, no exact ratio exists, and what networks make of it is a guess that `effective_share` tells of.
+
+    Args:
+        primal_regulariser: Of values.
+        dual_regulariser: Of ratios.
+        reward: Whether the players see rewards; without, the same ratios are sought.
+        positive: Whether ratios must not be negative.
+        normalised: A multiplier of its own for how much ends.
+        method: What tables call it.
     """
 
     primal_regulariser: float = 0.0
     dual_regulariser: float = 1.0
-    reward: bool = True  # whether the players see rewards; without, the same ratios are sought
+    reward: bool = True
     positive: bool = True
-    normalised: bool = True  # a multiplier of its own for how much ends
+    normalised: bool = True
     # What tables call it; the settings known by other names have these.
     method: str = "dice"
 

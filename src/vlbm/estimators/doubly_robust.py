@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from vlbm.data.episodes import Episodes
+from vlbm.data.outcomes import describe_left_out
 from vlbm.errors import InputError
-from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
+from vlbm.estimators.base import Estimator, Evaluator, Request, describe_data
 from vlbm.estimators.fqe import FQE, FQEEvaluator
-from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, as_often
+from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling
 from vlbm.estimators.importance_weights import (
     LARGEST_LOG_WEIGHT,
     Weights,
@@ -23,9 +24,11 @@ from vlbm.estimators.importance_weights import (
 )
 from vlbm.estimators.intervals import Quotients, bootstrap
 from vlbm.estimators.likelihood import log_probs
+from vlbm.estimators.shared_cache import SharedCache
 from vlbm.estimators.transitions import Problem
 from vlbm.policies.base import Policy
-from vlbm.results.estimate import Estimate
+from vlbm.progress import Progress
+from vlbm.results.estimate import Estimate, Estimates
 
 Kind = Literal["dr", "wdr"]
 
@@ -67,16 +70,26 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
     have earned, the critic says. Where the weights vanish, the critic stands alone. The interval
     resamples episodes with the critic as it is; `folds` of 2 or more keep the episodes a critic was
     trained on apart from those it is corrected on, which that assumes.
+
+    Args:
+        kind: `dr` or `wdr`.
+        clip: Largest weight; tames the estimate and leans it towards the critic. None clips nothing.
+        folds: Parts of the log; critics are trained on the others of the part they are corrected on. 1 does
+            not part it.
+        interval: How resampled episodes make the interval.
+        resamples: Of the interval.
+        clone_steps: Steps of training a behaviour policy, where no log-probabilities were logged.
+        critic: Settings of the critic.
     """
 
     answers_infinite_horizon: ClassVar[bool] = False
     weighs_actions: ClassVar[bool] = True
     kind: Kind = "dr"
-    clip: float | None = None  # largest weight; tames the estimate and leans it towards the critic
+    clip: float | None = None
     folds: int = 1
     interval: Literal["bca", "percentile"] = "bca"
     resamples: int = 1000
-    clone_steps: int = 2000  # of training a behaviour policy, where no log-probabilities were logged
+    clone_steps: int = 2000
     critic: FQE = field(default_factory=FQE)
 
     def __post_init__(self) -> None:
@@ -86,17 +99,19 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
     def method(self) -> str:
         return self.kind
 
-    def learn(self, episodes: Episodes, run: Run) -> DoublyRobustEvaluator:
+    def learn(
+        self, episodes: Episodes, *, seed: int, progress: Progress, cache: SharedCache, **_: Any
+    ) -> DoublyRobustEvaluator:
         """Find the log-probabilities of the logged actions; critics are trained with the policies."""
         if self.folds > episodes.count:
             raise InputError(f"setting folds={self.folds}: there are only {episodes.count} episodes")
         settings = ImportanceSampling(kind="pdis", clip=self.clip, clone_steps=self.clone_steps)
-        importance = settings.fit(episodes, seed=run.seed, progress=run.progress)
+        importance = settings.fit(episodes, seed=seed, progress=progress, cache=cache)
         return DoublyRobustEvaluator(
             settings=self,
             importance=importance,
-            critic=self.critic.fit(episodes, seed=run.seed, cache=run.cache),
-            seed=run.seed,
+            critic=self.critic.fit(episodes, seed=seed, cache=cache),
+            seed=seed,
             data=describe_data(episodes),
             notes=importance.notes,
         )
@@ -126,11 +141,12 @@ class DoublyRobustEvaluator(Evaluator):
     def space(self) -> Episodes:
         return self.importance.episodes
 
-    def answer(self, request: Request) -> Answer:
+    def estimate(self, request: Request) -> Estimates:
         """The value of every policy over at most `horizon` steps."""
         logs, named = self.importance.episodes, request.policies
         discount = request.discount
         steps = logs.longest if request.horizon is None else request.horizon
+        left_out = describe_left_out(logs, ~logs.outcome_known & (logs.time < steps - 1))
         # Policies without are refused before anything is trained.
         likelihood = log_probs(named, logs, actions=request.actions)
         if self.given is None:
@@ -142,12 +158,8 @@ class DoublyRobustEvaluator(Evaluator):
             weights = self.importance.weights(likelihood[name], horizon=steps)
             statistic = self._statistic(weights, believed[name], discount=discount, horizon=steps)
             rows.append(self._estimate(name, weights, statistic, doubts.get(name, ()), steps, request))
-        return Answer(
-            tuple(rows),
-            {"horizon": steps, "actions": request.actions},
-            (*self._cut_off(steps), *interruption),
-            interrupted=bool(interruption),
-        )
+        warnings = (*left_out, *self._cut_off(steps), *interruption)
+        return self.tabulate(request, rows, warnings=warnings, interrupted=bool(interruption), horizon=steps)
 
     def _train(
         self, request: Request, horizon: int
@@ -163,16 +175,17 @@ class DoublyRobustEvaluator(Evaluator):
         fold = np.random.default_rng([seed, 3]).permutation(log.count) % folds
         warnings: dict[str, tuple[str, ...]] = {}
         interrupted = False
-        for number in range(folds):
-            left_out = fold == number
-            asked = problem if folds == 1 else replace(problem, held_out=left_out)
-            fitted = self.critic.train(asked, policies, seed=seed, progress=request.progress)
-            steps, rows = np.repeat(left_out, log.length), np.repeat(left_out, log.length + 1)
-            within = steps[problem.step]
-            q[:, problem.step[within]] = fitted.q[:, within]
-            v[:, rows] = fitted.v[:, rows]
-            warnings |= {name: fitted.warnings(name) for name in names}
-            interrupted |= fitted.interrupted
+        with request.progress.shared_display(parts=folds) as progress:
+            for number in range(folds):
+                left_out = fold == number
+                asked = problem if folds == 1 else replace(problem, held_out=left_out)
+                fitted = self.critic.train(asked, policies, seed=seed, progress=progress)
+                steps, rows = np.repeat(left_out, log.length), np.repeat(left_out, log.length + 1)
+                within = steps[problem.step]
+                q[:, problem.step[within]] = fitted.q[:, within]
+                v[:, rows] = fitted.v[:, rows]
+                warnings |= {name: fitted.warnings(name) for name in names}
+                interrupted |= fitted.interrupted
         # What lies beyond the horizon is worth nothing, whatever a network says.
         v = np.where(problem.row_time >= horizon, 0.0, v)
         found = {name: OnLog(q[index], v[index]) for index, name in enumerate(names)}
@@ -184,9 +197,12 @@ class DoublyRobustEvaluator(Evaluator):
         logs = self.importance.episodes
         ended = np.zeros(logs.steps, bool)
         ended[(np.cumsum(logs.length) - 1)[logs.terminated]] = True
+        ended |= logs.time >= horizon - 1
         after = critic.v[logs.observation_before + 1]
-        future = np.where(ended | (logs.time >= horizon - 1), 0.0, after)
+        future = np.where(ended, 0.0, after)
         error = logs.reward.astype(np.float64) + discount * future - critic.q
+        # Where nothing says what came of a step, the critic is believed.
+        error = np.where(ended | logs.outcome_known, error, 0.0)
         error = rectangle(error, logs, horizon=horizon)
         error = error * discount ** np.arange(error.shape[1])
         beginning = critic.v[logs.first_observation][:, None]
@@ -237,15 +253,14 @@ class DoublyRobustEvaluator(Evaluator):
                 f"weights overflow: the largest is e^{weights.log.max():.0f} and was cut at "
                 f"e^{LARGEST_LOG_WEIGHT:.0f}; use wdr, or set clip"
             )
-        shares = weights.shares
         return Estimate(
             policy=name,
             value=value,
             standard_error=interval.standard_error,
             lower=interval.lower,
             upper=interval.upper,
-            returns=as_often(returns, shares),
-            length=float(shares @ np.minimum(logs.length, horizon)),
+            returns=None,  # what the critic corrects is the average alone
+            length=None,
             warnings=(*warnings, *doubts),
             details=details,
         )

@@ -84,8 +84,8 @@ class FittedQ:
             standard_error=interval.standard_error,
             lower=interval.lower,
             upper=interval.upper,
-            returns=beginnings,
-            length=float(np.minimum(log.length, self.problem.horizon or log.length.max()).mean()),
+            returns=None,  # V is an average: how returns spread around it is never seen
+            length=None,
             warnings=self.warnings(name),
             details={
                 "bellman_residual": float(np.sqrt((residual**2).mean())),

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
-from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
+from vlbm.estimators.base import Estimator, Evaluator, Request, describe_data
 from vlbm.estimators.fitted_q import FittedQ
 from vlbm.estimators.least_squares import influence_weights
 from vlbm.estimators.shared_cache import SharedCache
@@ -26,6 +26,7 @@ from vlbm.parallel import Devices, run_parallel
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
 from vlbm.results.diagnostics.support import Support
+from vlbm.results.estimate import Estimates
 
 SETTLED = 0.03  # of the value, or of the spread of values: a round that moves it by less has changed nothing
 LARGEST = 1000  # unknowns of the interval's equations where every discrete action has its own
@@ -45,20 +46,32 @@ class FQE(Estimator["FQEEvaluator"]):
     layer), and holds what the value would be if these equations were solved (`residual_correction`) and what
     the last round moved it by (`last_change`). It does not know what a policy does where nothing was logged:
     `outside_the_log` is the share of its actions at logged observations that are unlike any logged one.
-    Quantiles are those of the values of beginnings, for returns are never seen.
+
+    Args:
+        units: Hidden layers of a network.
+        layer_norm: Keeps values of actions far from the log near those of the log.
+        twin: Believe the smaller of two networks: without, values far from the log can run away.
+        rounds: Of training, at most.
+        steps: Of a round.
+        batch: Logged steps in a batch.
+        learning_rate: At the beginning of the first round; each further round has half of the one before.
+        decay_rate: What remains of the learning rate at the end of a round.
+        target_rate: How fast target networks follow, per step.
+        draws: Actions drawn at every logged observation, where policies act at random.
+        resamples: Of the interval.
     """
 
     units: tuple[int, ...] = (128, 128)
-    layer_norm: bool = True  # keeps values of actions far from the log near those of the log
-    twin: bool = True  # believe the smaller of two networks: without, values far from the log can run away
-    rounds: int = 3  # at most
-    steps: int = 10_000  # of a round
+    layer_norm: bool = True
+    twin: bool = True
+    rounds: int = 3
+    steps: int = 10_000
     batch: int = 256
     learning_rate: float = 1e-3
-    decay_rate: float = 0.02  # what remains of the learning rate at the end of a round
-    target_rate: float = 0.01  # how fast target networks follow, per step
-    draws: int = 4  # actions drawn at every logged observation, where policies act at random
-    resamples: int = 1000  # of the interval
+    decay_rate: float = 0.02
+    target_rate: float = 0.01
+    draws: int = 4
+    resamples: int = 1000
 
     def __post_init__(self) -> None:
         check_training(self, "target_rate")
@@ -77,14 +90,14 @@ class FQE(Estimator["FQEEvaluator"]):
             clip=None,  # of all policies together: they would depend on their company
         )
 
-    def learn(self, episodes: Episodes, run: Run) -> FQEEvaluator:
+    def learn(self, episodes: Episodes, *, seed: int, cache: SharedCache, **_: Any) -> FQEEvaluator:
         """Keep the data: networks belong to policies and are trained with them."""
         return FQEEvaluator(
             settings=self,
             episodes=episodes,
-            seed=run.seed,
+            seed=seed,
             data=describe_data(episodes),
-            cache=run.cache,
+            cache=cache,
             notes=tuple(episodes.notes),
         )
 
@@ -218,7 +231,7 @@ def train_until_settled(
             key=jax.random.fold_in(key, number),
             draw=Draw(settings.batch),
             devices=devices,
-            progress=progress.with_title(f"fitting Q, round {number + 1}"),
+            progress=progress.with_title("fitting Q"),
         )
         critics = put_back(critics, moving, part)
         after = evaluate_rows(critics, data, data.initial).mean(axis=1)
@@ -281,28 +294,23 @@ class FQEEvaluator(Evaluator):
 
     settings: FQE
     episodes: Episodes
-    cache: SharedCache  # critics in it may have been trained for another method
 
     @property
     def space(self) -> Episodes:
         return self.episodes
 
-    def answer(self, request: Request) -> Answer:
+    def estimate(self, request: Request) -> Estimates:
         problem = Problem(self.episodes, request.discount, request.horizon, request.actions)
         fitted = self.train(problem, request.policies, seed=request.seed, progress=request.progress)
-        rows = tuple(
+        rows = (
             fitted.estimate(
                 name, resamples=self.settings.resamples, confidence=request.confidence, seed=request.seed
             )
             for name in request.policies
         )
         stopped = ["training was interrupted: values are of what was fitted so far"] * fitted.interrupted
-        return Answer(
-            rows,
-            {"horizon": request.horizon, "actions": request.actions},
-            (*problem.warnings(), *stopped),
-            interrupted=fitted.interrupted,
-        )
+        warnings = (*problem.warnings(), *stopped)
+        return self.tabulate(request, rows, warnings=warnings, interrupted=fitted.interrupted)
 
     def train(
         self, problem: Problem, policies: Mapping[str, Policy], *, seed: int, progress: Progress
@@ -331,7 +339,7 @@ def fit_q(
         critics = make_critics(part, settings, Scale.of(problem), discrete=log.discrete, key=network_key)
         return train_until_settled(critics, part, settings, key=step_key, devices=devices, progress=together)
 
-    with progress.shared_display() as together:
+    with progress.shared_display(parts=len(groups) * settings.rounds) as together:
         trained = run_parallel([partial(train_group, chosen) for chosen in groups], batch=settings.batch)
     if len(trained) < len(groups):  # Ctrl-C came before all had begun
         raise KeyboardInterrupt

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.base import Answer, Estimator, Evaluator, Request, Run, describe_data
-from vlbm.estimators.behaviour_cloning import BehaviourCloning
+from vlbm.estimators.base import Estimator, Evaluator, Request, describe_data
+from vlbm.estimators.behaviour_cloning import BehaviourCloning, clone_once
 from vlbm.estimators.importance_weights import (
     LARGEST_LOG_WEIGHT,
     Weights,
@@ -22,7 +22,9 @@ from vlbm.estimators.importance_weights import (
 )
 from vlbm.estimators.intervals import Interval, Quotients, bernstein, bootstrap, spread_over
 from vlbm.estimators.likelihood import behaviour_log_probs, log_probs
-from vlbm.results.estimate import Estimate
+from vlbm.estimators.shared_cache import SharedCache
+from vlbm.progress import Progress
+from vlbm.results.estimate import Estimate, Estimates
 
 Kind = Literal["is", "wis", "pdis", "wpdis"]
 IntervalKind = Literal["bca", "percentile", "bernstein"]
@@ -46,16 +48,25 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
     then say 0, `wis` and `wpdis` the mean logged return, the interval is the range of logged returns (or
     `bounds`), and a warning says so. Where only late steps lack overlap, `pdis` counts them as 0 and
     `wpdis` takes the logged rewards as they are, with a warning. `is` and `pdis` cut weights at e^100.
+
+    Args:
+        kind: Which of the four.
+        clip: Largest weight; tames the estimate and biases it. None clips nothing.
+        interval: Resampled episodes (`bca`: corrected, or `percentile`), or a bound for bounded returns
+            (`bernstein`).
+        bounds: Smallest and largest discounted return, where they are known.
+        resamples: Of the interval.
+        clone_steps: Steps of training a behaviour policy, where no log-probabilities were logged.
     """
 
     answers_infinite_horizon: ClassVar[bool] = False  # what was never logged has no weight
     weighs_actions: ClassVar[bool] = True
     kind: Kind = "wpdis"
-    clip: float | None = None  # largest weight; tames the estimate and biases it
-    interval: IntervalKind = "bca"  # resampled episodes, corrected or not, or a bound for bounded returns
-    bounds: tuple[float, float] | None = None  # of the discounted return, where they are known
+    clip: float | None = None
+    interval: IntervalKind = "bca"
+    bounds: tuple[float, float] | None = None
     resamples: int = 1000
-    clone_steps: int = 2000  # of training a behaviour policy, where no log-probabilities were logged
+    clone_steps: int = 2000
 
     def __post_init__(self) -> None:
         _check_settings(self)
@@ -64,13 +75,18 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
     def method(self) -> str:
         return self.kind
 
-    def learn(self, episodes: Episodes, run: Run) -> ImportanceEvaluator:
+    def learn(
+        self, episodes: Episodes, *, seed: int, progress: Progress, cache: SharedCache, **_: Any
+    ) -> ImportanceEvaluator:
         """Check the logged log-probabilities, or clone the behaviour policy where there are none."""
         notes = list(episodes.notes)
         if episodes.log_prob is None:
-            cloning = BehaviourCloning(steps=self.clone_steps)
-            clone = cloning.fit(
-                episodes, seed=run.seed, progress=run.progress.with_title("cloning the behaviour policy")
+            clone = clone_once(
+                BehaviourCloning(steps=self.clone_steps),
+                episodes,
+                seed=seed,
+                cache=cache,
+                progress=progress.with_title("cloning the behaviour policy"),
             )
             log_prob = clone.log_prob
             notes.append(clone.note)
@@ -80,7 +96,7 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
             settings=self,
             episodes=episodes,
             log_prob=log_prob,
-            seed=run.seed,
+            seed=seed,
             data=describe_data(episodes),
             notes=tuple(notes),
         )
@@ -126,7 +142,7 @@ class ImportanceEvaluator(Evaluator):
     def space(self) -> Episodes:
         return self.episodes
 
-    def answer(self, request: Request) -> Answer:
+    def estimate(self, request: Request) -> Estimates:
         """The value of every policy over at most `horizon` logged steps."""
         likelihood = log_probs(request.policies, self.episodes, actions=request.actions)
         reward = self._discounted(request.discount, request.horizon)
@@ -136,8 +152,7 @@ class ImportanceEvaluator(Evaluator):
                 weights = self.weights(likelihood[name], horizon=request.horizon)
                 rows.append(self._estimate(name, weights, reward, request))
                 report(len(rows), None)
-        circumstances = {"horizon": request.horizon, "actions": request.actions}
-        return Answer(tuple(rows), circumstances, tuple(self._cut_off(request.horizon)))
+        return self.tabulate(request, rows, warnings=self._cut_off(request.horizon))
 
     def weights(self, log_prob: Float[np.ndarray, " steps"], *, horizon: int | None = None) -> Weights:
         """Weights for a policy that gives the logged actions these log-probabilities."""
@@ -249,7 +264,7 @@ def _no_overlap_warning(settings: ImportanceSampling) -> str:
     value = "the mean logged return" if settings.kind in SELF_NORMALISED else "0"
     interval = "the given bounds" if settings.bounds else "the range of logged returns"
     return (
-        f"no overlap: no logged episode could have come from this policy; the value given is {value} and the "
+        f"no overlap: no logged episode could have come from this policy; the value found is {value} and the "
         f"interval {interval}, neither of which says anything about it"
     )
 

@@ -33,7 +33,7 @@ def log_probs(
     if actions == "mean" and not episodes.discrete:
         raise InputError("actions mean: a mean action has no probability where actions are continuous")
     for name, policy in policies.items() if actions == "sample" else ():
-        _check_has_log_prob(name, policy)
+        check_has_log_prob(name, policy)
     traced = {name: policy for name, policy in policies.items() if isinstance(policy, TracedPolicy)}
     found = _traced(traced, episodes, actions) if traced else {}
     observation = episodes.observation[episodes.observation_before]
@@ -112,7 +112,8 @@ def _ask_traced_policies(
     return jnp.concatenate([jax.vmap(ask)(group) for group in stacked.groups])
 
 
-def _check_has_log_prob(name: str, policy: Policy) -> None:
+def check_has_log_prob(name: str, policy: Policy) -> None:
+    """Refuse a policy that importance weights cannot be made of."""
     if not has_log_prob(policy):
         raise InputError(
             f"policy '{name}' has no log-probability, which importance weights are made of; give a random "

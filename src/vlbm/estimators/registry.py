@@ -56,7 +56,13 @@ METHODS: dict[str, Method] = {
 
 
 def make_estimator(method: str = "vlbm", preset: str = "default", settings: Sequence[str] = ()) -> Any:
-    """A method by name with a preset's settings, changed by 'key=value' texts."""
+    """A method by name with a preset's settings, changed by 'key=value' texts.
+
+    Args:
+        method: Its name: vlbm, ff, fqe, wpdis, ...; `vlbm methods` lists them.
+        preset: default, quick, thorough or paper, where the method has them.
+        settings: Texts such as 'steps=500' or 'critic.steps=2000'.
+    """
     settings_type, presets = settings_type_of(method), presets_of(method)
     if preset not in presets:
         raise InputError(f"method '{method}' has no preset '{preset}'; there are {', '.join(presets)}")
@@ -77,7 +83,11 @@ def settings_type_of(method: str) -> type:
 
 
 def load_model(directory: str | Path) -> WorldEvaluator:
-    """A fitted model that was saved to a directory."""
+    """A fitted model that was saved to a directory.
+
+    Args:
+        directory: What `vlbm fit --save` or `evaluator.save` wrote.
+    """
     if not Path(directory).is_dir():
         raise InputError(f"{directory}: there is no such directory; a saved model is a directory")
     return WorldEvaluator.load(directory, settings_type_of)
@@ -92,8 +102,12 @@ def _method(name: str) -> Method:
 def parse_settings(settings_type: type, assignments: Sequence[str], within: str = "") -> dict[str, Any]:
     """'key=value' texts as settings, checked against the types of the fields.
 
-    Settings that are settings themselves are reached by a dot: 'critic.steps=2000'. `within` is how far
-    the dots have led already.
+    Settings that are settings themselves are reached by a dot: 'critic.steps=2000'.
+
+    Args:
+        settings_type: The dataclass whose fields they are.
+        assignments: The texts.
+        within: How far the dots have led already.
     """
     hints = get_type_hints(settings_type)
     names = [field.name for field in fields(settings_type)]

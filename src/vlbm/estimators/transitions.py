@@ -13,11 +13,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
+from vlbm.data.outcomes import describe_left_out
 from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
 from vlbm.policies.base import Policy
 from vlbm.policies.stacked import Actions
 from vlbm.policies.tabulate import tabulate_actions
+from vlbm.results.feasible import bound_returns, sum_discounts
 
 # Where less than this share of an endless value lies beyond the horizon, time is left out of observations:
 # values then hardly depend on it, and a function that need not know it is learnt far better.
@@ -123,6 +125,7 @@ class Problem:
             )
         if not np.isfinite(self.episodes.reward).all():
             raise InputError("reward: some are not finite; mend the log first")
+        describe_left_out(self.episodes, self._left_out)  # refuses a log that too much would be missing from
 
     @property
     def limit(self) -> int | None:
@@ -133,9 +136,21 @@ class Problem:
 
     @property
     def step(self) -> Int[np.ndarray, " steps"]:
-        """Which logged steps lie within the horizon."""
-        steps = np.arange(self.episodes.steps)
-        return steps if self.limit is None else steps[self.episodes.time < self.limit]
+        """Which logged steps lie within the horizon and can be learnt from."""
+        return np.flatnonzero(self._within & ~self._left_out)
+
+    @property
+    def _within(self) -> Bool[np.ndarray, " steps"]:
+        if self.limit is None:
+            return np.ones(self.episodes.steps, bool)
+        return self.episodes.time < self.limit
+
+    @property
+    def _left_out(self) -> Bool[np.ndarray, " steps"]:
+        """Steps within the horizon whose outcome counts and is unknown."""
+        unknown = ~self.episodes.outcome_known
+        # What follows the step that reaches the horizon counts for nothing.
+        return unknown if self.limit is None else unknown & (self.episodes.time < self.limit - 1)
 
     @property
     def row_time(self) -> Int[np.ndarray, " rows"]:
@@ -167,16 +182,9 @@ class Problem:
         """What can be earned at least and at most from a time on, if all rewards are like logged ones."""
         reward = self.episodes.reward[self.step]
         lowest, highest = float(reward.min()), float(reward.max())
-        total = self._sum_discounts(time)
-        # Where episodes can end, they can end at once.
-        least = np.minimum(total, 1.0) if self.episodes.terminated.any() else total
-        return np.minimum(lowest * total, lowest * least), np.maximum(highest * total, highest * least)
-
-    def _sum_discounts(self, time: Int[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
-        if self.limit is None:
-            return np.full(len(time), 1 / (1 - self.discount))
-        left = np.maximum(self.limit - time, 0).astype(np.float64)
-        return left if self.discount == 1 else (1 - self.discount**left) / (1 - self.discount)
+        left = None if self.limit is None else self.limit - time
+        total = np.broadcast_to(sum_discounts(self.discount, left), time.shape)
+        return bound_returns(lowest, highest, total, can_end=bool(self.episodes.terminated.any()))
 
     def transitions(self, policies: Mapping[str, Policy], *, draws: int, key: PRNGKeyArray) -> Transitions:
         """The log on the device, with what the policies do there."""
@@ -236,12 +244,14 @@ class Problem:
         return np.concatenate([standardised, clock[:, None]], axis=1)
 
     def warnings(self) -> list[str]:
-        longest = int(self.episodes.length.max())
+        found = describe_left_out(self.episodes, self._left_out)
+        longest = self.episodes.longest
         if self.limit is None or self.limit <= longest or self.episodes.terminated.all():
-            return []
+            return found
         return [
+            *found,
             f"no logged episode is as long as the horizon of {self.limit}: from step {longest} on values are "
-            "guessed"
+            "guessed",
         ]
 
 

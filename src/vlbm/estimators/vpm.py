@@ -46,7 +46,7 @@ class VPM(DensityRatio):
     said -6.54, -9.36 and -17.49 of the cliff walk after 3,000 steps, where -6.34, -9.08 and -17.52 are exact;
     solved for, they are worth -6.34, -9.09 and -17.52). The value is what is earned over what ends.
 
-    Endings, horizons, intervals, quantiles and warnings are as in `DICE`.
+    Endings, horizons, intervals and warnings are as in `DICE`.
     """
 
     @property

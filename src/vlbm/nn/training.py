@@ -21,7 +21,8 @@ from vlbm.errors import TrainingDivergedError
 from vlbm.nn.optimiser import Schedule
 from vlbm.parallel import Devices, put_on, split_batch, uncommit, unreplicate
 from vlbm.progress import Progress, silent
-from vlbm.storage import check_identity, load_tree, read_information, save_tree
+from vlbm.schema import check_entries, check_fields, refuse_damage
+from vlbm.storage import check_identity, check_numbers, load_tree, read_information, save_tree
 
 Model = TypeVar("Model")
 
@@ -60,6 +61,13 @@ class History:
         return better
 
 
+def read_history(values: Any) -> History:
+    """From JSON, whose types are checked."""
+    history = History(**values)
+    check_fields(history)
+    return history
+
+
 class Checkpoint(NamedTuple, Generic[Model]):
     """The state of training, and the best model so far."""
 
@@ -95,11 +103,14 @@ def train(
     best, history, first = model, History(), 0
     identity = {**(identity or {}), "schedule": asdict(schedule)}
     if resume and checkpoint is not None and checkpoint.is_file():
-        saved = read_information(checkpoint)
-        check_identity(checkpoint, saved["identity"], identity)
-        restored = load_tree(checkpoint, Checkpoint(model, best, optimiser_state))
+        with refuse_damage(checkpoint, "remove it, or start without --resume"):
+            saved = read_information(checkpoint)
+            check_identity(checkpoint, saved["identity"], identity)
+            check_entries(saved, {"step": int})
+            restored = load_tree(checkpoint, Checkpoint(model, best, optimiser_state))
+            check_numbers(checkpoint, restored)
+            history, first = read_history(saved["history"]), saved["step"]
         model, best, optimiser_state = (jax.tree.map(_on_device, part) for part in restored)
-        history, first = History(**saved["history"]), saved["step"]
 
     mapped = isinstance(data, MappedSampler)
     advance = _compile_steps(evaluate, draw, schedule, mapped, devices.shards)

@@ -72,6 +72,7 @@ class HostPolicy(ABC):
     observation_size: int | None = None
     action_size: int | None = None
     discrete: bool | None = None
+    may_give_scores = False  # whether it can be a file that gives a number for every discrete action
 
     @abstractmethod
     def mean(self, observation: Float[np.ndarray, "batch obs"]) -> Shaped[np.ndarray, " batch *act"]: ...

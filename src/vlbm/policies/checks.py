@@ -9,13 +9,18 @@ import numpy as np
 from jaxtyping import Shaped
 
 from vlbm.errors import InputError
-from vlbm.policies.base import Policy
+from vlbm.policies.base import HostPolicy, Policy
+from vlbm.policies.scores import read_scores
 
 
 def check_fit(
     policies: Mapping[str, Policy], *, observation_size: int, action_size: int, discrete: bool
-) -> None:
-    """Refuse the first policy whose sizes are not those of the data; unknown sizes are not checked."""
+) -> dict[str, Policy]:
+    """The policies as they act on such data; the first whose sizes differ is refused, unknown ones are not.
+
+    Of files whose actions are discrete only where the data say so, it is here that a number for every action
+    is taken for probabilities or logits.
+    """
     for name, policy in policies.items():
         if policy.observation_size not in (None, observation_size):
             raise InputError(
@@ -33,6 +38,14 @@ def check_fit(
                 f"policy '{name}' gives {_describe_actions(policy.action_size, discrete)}, "
                 f"the data have {_describe_actions(action_size, discrete)}"
             )
+    return {
+        name: read_scores(
+            policy, observation_size=observation_size, action_size=action_size, name=f"policy '{name}'"
+        )
+        if discrete and isinstance(policy, HostPolicy) and policy.may_give_scores
+        else policy
+        for name, policy in policies.items()
+    }
 
 
 def check_actions(

@@ -10,25 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from vlbm.errors import InputError
+from vlbm.errors import InputError, first_line
+from vlbm.policies.archives import read_whole
 from vlbm.policies.mlp import MLPPolicy
+from vlbm.policies.pickles import check_operations
 from vlbm.policies.weights import policy_from_tensors
 
 
 def read_dope(path: Path) -> MLPPolicy:
     """Read a pickle of named arrays; any other content is refused and not run."""
-    return policy_from_tensors(read_pickled_arrays(path.read_bytes(), source=str(path)), source=str(path))
+    return policy_from_tensors(read_pickled_arrays(read_whole(path), source=str(path)), source=str(path))
 
 
 def read_pickled_arrays(content: bytes, *, source: str) -> dict[str, Any]:
     """Named arrays, numbers and texts from a pickle of any protocol, Python 2's included."""
     try:
-        # Python 2 pickled the bytes of an array as a text, which only latin1 gives back unharmed.
-        loaded = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
+        check_operations(content)
+        loaded = _ArraysOnly(content).load()
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
     except Exception as error:  # a damaged pickle can raise anything
-        raise InputError(f"{source}: not a readable pickle of arrays ({error})") from error
+        raise InputError(f"{source}: not a readable pickle of arrays ({first_line(error)})") from error
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
         raise InputError(f"{source}: the pickle holds no dictionary of named arrays")
     return {name: value.array if isinstance(value, _Array) else value for name, value in loaded.items()}
@@ -40,6 +42,11 @@ class _ArraysOnly(pickle.Unpickler):
     Stand-ins rather than NumPy's own functions, because those trust the element type they are given,
     strides and all. They are bound methods, so that a pickle has nothing it could set attributes on.
     """
+
+    def __init__(self, content: bytes):
+        # Python 2 pickled the bytes of an array as a text, which only latin1 gives back unharmed.
+        super().__init__(io.BytesIO(content), encoding="latin1")
+        self._left = 2 * len(content)
 
     def find_class(self, module: str, name: str) -> Any:
         package, _, rest = module.partition(".")
@@ -60,21 +67,37 @@ class _ArraysOnly(pickle.Unpickler):
         raise InputError(f"the pickle asks for '{module}.{name}'; only arrays are read, nothing is run")
 
     def _empty_array(self, *_: Any) -> _Array:
-        return _Array()
+        return _Array(self)
 
     def _element(self, code: str, *_: Any) -> _Element:
         return _Element(code)
 
     def _scalar(self, element: _Element, raw: bytes | str) -> np.ndarray:
-        return _decode(raw, element, (), "C")
+        return self.decode(raw, element, (), "C")
 
     def _from_buffer(self, raw: bytes, element: _Element, shape: tuple[int, ...], order: str) -> np.ndarray:
-        return _decode(raw, element, shape, order)
+        return self.decode(raw, element, shape, order)
 
     def _encode(self, text: str, encoding: str) -> bytes:
         if encoding not in ("latin1", "latin-1"):
             raise InputError(f"the pickle asks for the encoding '{encoding}'; arrays use latin1 only")
-        return text.encode("latin1")
+        encoded = text.encode("latin1")
+        self._count(len(encoded))
+        return encoded
+
+    def decode(self, raw: bytes | str, element: _Element, shape: tuple[int, ...], order: str) -> np.ndarray:
+        dtype = element.dtype()
+        content = raw.encode("latin1") if isinstance(raw, str) else bytes(raw)
+        self._count(len(content))
+        if len(content) != math.prod(shape) * dtype.itemsize:
+            raise InputError(f"the pickle's array of shape {shape} comes with {len(content)} bytes")
+        return np.frombuffer(content, dtype).reshape(shape, order="F" if order == "F" else "C")
+
+    def _count(self, size: int) -> None:
+        """The same bytes could be made into arrays without end; old pickles need them twice."""
+        self._left -= size
+        if self._left < 0:
+            raise InputError("the pickle's arrays take more than it holds; write the policy again")
 
 
 class _Element:
@@ -100,15 +123,9 @@ class _Array:
 
     array: np.ndarray
 
+    def __init__(self, reader: _ArraysOnly):
+        self._reader = reader
+
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         shape, element, fortran, raw = state[-4:]
-        self.array = _decode(raw, element, shape, "F" if fortran else "C")
-
-
-def _decode(raw: bytes | str, element: _Element, shape: tuple[int, ...], order: str) -> np.ndarray:
-    dtype = element.dtype()
-    content = raw.encode("latin1") if isinstance(raw, str) else bytes(raw)
-    if len(content) != math.prod(shape) * dtype.itemsize:
-        raise InputError(f"the pickle's array of shape {shape} comes with {len(content)} bytes")
-    fortran = order == "F"
-    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+        self.array = self._reader.decode(raw, element, shape, "F" if fortran else "C")

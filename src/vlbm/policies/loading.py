@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-import zipfile
 from collections import Counter
 from pathlib import Path
 
 from vlbm.errors import InputError
+from vlbm.limits import open_regular
+from vlbm.policies.archives import list_members
 from vlbm.policies.base import Policy
 from vlbm.policies.dope import read_dope
 from vlbm.policies.function import SPECIFICATION, load_function
@@ -25,7 +26,11 @@ KNOWN = (
 
 
 def load_policy(source: str | os.PathLike[str]) -> Policy:
-    """The policy in a file, or the one that `module:function` names."""
+    """The policy in a file, or the one that `module:function` names.
+
+    Args:
+        source: A file, or `module:function`.
+    """
     if _is_function(source):
         return load_function(os.fspath(source))
     path = Path(source).expanduser()
@@ -33,10 +38,7 @@ def load_policy(source: str | os.PathLike[str]) -> Policy:
         raise InputError(f"{path}: there is no such file; {KNOWN}")
     if path.is_dir():
         raise InputError(f"{path}: is a folder; give the policies in it, such as '{path / '*'}'")
-    try:
-        return _read(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return _read(path)
 
 
 def load_policies(*sources: str | os.PathLike[str]) -> dict[str, Policy]:
@@ -44,6 +46,9 @@ def load_policies(*sources: str | os.PathLike[str]) -> dict[str, Policy]:
 
     A policy is named after its file without the ending, or after its function. Where that is not
     unique, the names of enough parent folders come in front.
+
+    Args:
+        sources: Files, patterns such as 'candidates/*.onnx', or `module:function`.
     """
     found = [single for source in sources for single in _expand(source)]
     identities = [single if _is_function(single) else os.path.abspath(single) for single in found]
@@ -57,7 +62,7 @@ def load_policies(*sources: str | os.PathLike[str]) -> dict[str, Policy]:
 
 
 def _read(path: Path) -> Policy:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(9)
     if not start:
         raise InputError(f"{path}: the file is empty")
@@ -77,9 +82,10 @@ def _read(path: Path) -> Policy:
 
 def _read_zip(path: Path) -> Policy:
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.namelist()
-    except zipfile.BadZipFile as error:
+        members = list_members(path)
+    except InputError:
+        raise
+    except Exception as error:  # a damaged archive can raise anything
         raise InputError(f"{path}: the file is damaged ({error})") from error
     last = {member.rpartition("/")[2] for member in members}
     if {"data", "policy.pth"} <= set(members):

@@ -6,18 +6,18 @@ training environment is saved elsewhere by Stable-Baselines3 and is not part of 
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vlbm.errors import InputError, require
+from vlbm.errors import InputError, first_line, require
+from vlbm.policies.archives import pack_again, unpack
 from vlbm.policies.mlp import MLPPolicy
+from vlbm.policies.pickles import check_storages
 from vlbm.policies.weights import policy_from_tensors
 
 SUPPORTED = "supported are 'MlpPolicy' models of PPO, A2C, SAC, TD3, DDPG and DQN without gSDE"
@@ -31,21 +31,32 @@ def read_sb3(path: Path) -> MLPPolicy:
     """Rebuild the acting network of a saved model; value networks and optimisers are ignored."""
     torch = require("torch", extra="torch", purpose="Reading a Stable-Baselines3 model")
     try:
-        with zipfile.ZipFile(path) as archive:
-            data = json.loads(archive.read("data"))
-            # `weights_only` admits tensors and nothing that runs.
-            state = torch.load(io.BytesIO(archive.read("policy.pth")), map_location="cpu", weights_only=True)
+        members = unpack(path)
+        data = json.loads(members["data"])
+        weights = unpack(path, members["policy.pth"])
+        check_storages(weights)
+        # `weights_only` admits tensors and nothing that runs.
+        state = torch.load(pack_again(weights), map_location="cpu", weights_only=True)
+        # A tensor with a stride of 0 can be of any size, and many can share what is stored once.
+        if sum(tensor.nbytes for tensor in state.values()) > 4 * len(members["policy.pth"]):
+            raise ValueError("its tensors claim more numbers than it holds")
         arrays = {name: tensor.numpy() for name, tensor in state.items()}
+    except InputError:
+        raise
     except Exception as error:  # zipfile, json and torch each have errors of their own
-        raise InputError(f"{path}: not a readable Stable-Baselines3 model ({error})") from error
+        raise InputError(f"{path}: not a readable Stable-Baselines3 model ({first_line(error)})") from error
     try:
         return policy_from_tensors(_convert(data, arrays), source=str(path))
     except KeyError as error:
         raise InputError(f"{path}: the model lacks {error}; {SUPPORTED}") from error
-    except (AttributeError, TypeError) as error:
-        raise InputError(f"{path}: its data are not laid out as expected ({error}); {SUPPORTED}") from error
     except _UnsupportedError as error:
-        raise InputError(f"{path}: {error}; {SUPPORTED}") from error
+        raise InputError(f"{path}: {first_line(error)}; {SUPPORTED}") from error
+    except InputError:
+        raise
+    except Exception as error:  # its JSON can hold anything
+        raise InputError(
+            f"{path}: its data are not laid out as expected ({first_line(error)}); {SUPPORTED}"
+        ) from error
 
 
 class _UnsupportedError(Exception):

@@ -8,16 +8,27 @@ import json
 import math
 from typing import Any
 
+import numpy as np
+
 from vlbm.report.findings import Findings
 from vlbm.report.parts import Download, Downloads
-from vlbm.results.estimate import Estimate
+from vlbm.results.estimate import Estimate, Estimates
 from vlbm.version import VERSION
 
 
 def make_downloads(findings: Findings) -> Downloads:
     """The records as CSV and as JSON, which also has the whole comparison."""
     found = _replace_nan(make_records(findings))
-    whole = {"version": VERSION, "records": found, **findings.comparison.to_json()}
+    names = [row.policy for row in findings.ranked]
+    pairs = findings.pairs[np.ix_(findings.order, findings.order)]
+    whole = {
+        "version": VERSION,
+        "records": found,
+        "believed": vars(findings.choice),
+        # Row by row, that this policy is worth more than that of the column.
+        "pairs": {"policies": names, "probability_above": pairs.round(4).tolist()},
+        **findings.comparison.to_json(),
+    }
     return Downloads(
         (
             Download("estimates.csv", "text/csv", to_csv(found)),
@@ -30,12 +41,13 @@ def make_records(findings: Findings) -> list[dict[str, Any]]:
     """Flat records, best policy first; None for what a method does not have."""
     comparison = findings.comparison
     found = []
-    for method in comparison.estimates:
-        pooled = comparison.pool_seeds(method)
-        for index in findings.order:
-            row = pooled[index]
-            chosen = method == findings.method
+    names = [row.policy for row in findings.estimates]
+    for method, pooled in findings.runs.items():
+        chosen = method == findings.method
+        for row in _in_order(findings, pooled):
+            index = names.index(row.policy) if chosen else -1
             above = findings.above
+            verdict = findings.judged[method][row.policy]
             found.append(
                 {
                     "method": method,
@@ -43,10 +55,8 @@ def make_records(findings: Findings) -> list[dict[str, Any]]:
                     "probability_best": float(findings.best[index]) if chosen else None,
                     "probability_above_logged": float(above[index]) if chosen and above is not None else None,
                     "effective_sample_size": row.details.get("effective_sample_size"),
-                    "trust": findings.verdicts[index].level if chosen else None,
-                    "objections": "; ".join(reason.text for reason in findings.verdicts[index].objections)
-                    if chosen
-                    else "; ".join(row.warnings),
+                    "trust": verdict.level,
+                    "objections": "; ".join(reason.text for reason in verdict.objections),
                     "truth": comparison.truth[row.policy]
                     if comparison.truth is not None and comparison.matches_estimand(method)
                     else None,
@@ -54,6 +64,12 @@ def make_records(findings: Findings) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _in_order(findings: Findings, pooled: Estimates) -> list[Estimate]:
+    """The rows of another method as the page orders the policies; it may lack some, or have others."""
+    place = {row.policy: number for number, row in enumerate(findings.ranked)}
+    return sorted(pooled, key=lambda row: place.get(row.policy, len(place)))
 
 
 def to_csv(found: list[dict[str, Any]]) -> str:

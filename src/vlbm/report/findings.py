@@ -1,4 +1,4 @@
-"""Findings: what all sections of a page share, computed once from a comparison."""
+"""Findings: what pages and consoles share, computed once from a comparison."""
 
 from __future__ import annotations
 
@@ -12,31 +12,48 @@ from vlbm.experiments.comparison import Comparison
 from vlbm.experiments.evidence.collect import Evidence
 from vlbm.experiments.evidence.recorder import PolicyEvidence
 from vlbm.report.numbers import Formatter, format_confidence, make_formatter
+from vlbm.results.backtest import Backtest
+from vlbm.results.behaviour import BehaviourRow
+from vlbm.results.diagnostics.agreement import APART, LevelGap, find_level_gaps
+from vlbm.results.diagnostics.choice import Choice, choose_method
 from vlbm.results.diagnostics.probabilities import (
     implied_standard_errors,
+    pairwise_probabilities,
     probability_above,
     probability_best,
 )
-from vlbm.results.diagnostics.trust import Diagnostics, Verdict, assess_trust
+from vlbm.results.diagnostics.trust import MOSTLY_OUTSIDE, Verdict
+from vlbm.results.diagnostics.verdicts import find_outside, judge_methods
 from vlbm.results.estimate import Estimate, Estimates
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """The page is about the first method with the requested estimand, or the first of all if none has it.
+    """The page is about the method to believe, of those with the requested estimand if there are any.
 
     If this method has no roll-outs, those of another method are shown.
     """
 
     comparison: Comparison
-    method: str
-    estimates: Estimates
+    runs: Mapping[str, Estimates]  # of every method, seeds pooled
+    choice: Choice
+    estimates: Estimates  # of the method to believe
     order: tuple[int, ...]  # best first
     best: Float[np.ndarray, " policies"]  # probability of being best
+    pairs: Float[np.ndarray, "policies policies"]  # probability of being worth more than another
     above: Float[np.ndarray, " policies"] | None  # probability of exceeding the behaviour policy
-    verdicts: tuple[Verdict, ...]
+    judged: Mapping[str, Mapping[str, Verdict]]  # verdicts by method and policy
     rollout_method: str | None
     write: Formatter  # for returns
+
+    @property
+    def method(self) -> str:
+        return self.choice.method
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """In the order of the estimates."""
+        return tuple(self.judged[self.method][row.policy] for row in self.estimates)
 
     @property
     def evidence(self) -> Evidence | None:
@@ -48,6 +65,16 @@ class Findings:
         return self.comparison.truth if self.comparison.matches_estimand(self.method) else None
 
     @property
+    def behaviour(self) -> BehaviourRow | None:
+        """What logged episodes earned on average, with its interval."""
+        return self.comparison.behaviour
+
+    @property
+    def backtests(self) -> Mapping[str, Backtest]:
+        """How far methods were off on held-out logged episodes."""
+        return self.comparison.backtest
+
+    @property
     def interval(self) -> str:
         return f"{format_confidence(self.estimates.confidence)} interval"
 
@@ -55,59 +82,63 @@ class Findings:
     def ranked(self) -> list[Estimate]:
         return [self.estimates[index] for index in self.order]
 
+    @property
+    def level_gaps(self) -> tuple[LevelGap, ...]:
+        """Methods with the same estimand whose values are far from those of the page, the farthest first."""
+        comparison = self.comparison
+        same = {
+            name: comparison.values(name)
+            for name, run in self.runs.items()
+            if run.estimand == self.estimates.estimand
+        }
+        return tuple(gap for gap in find_level_gaps(self.method, same) if gap.share >= APART)
+
     def imagined(self, policy: str) -> PolicyEvidence | None:
         return None if self.evidence is None else self.evidence.policies.get(policy)
 
+    def count_outside(self) -> int:
+        """The number of policies that are outside the log most of the time."""
+        outside = find_outside(self.runs)
+        return sum(outside.get(row.policy, 0.0) >= MOSTLY_OUTSIDE for row in self.estimates)
+
     def bounds(self) -> tuple[float, float]:
-        """The range of all intervals and true values."""
+        """The range of all intervals, true values and the logged return."""
         values = [bound for row in self.estimates for bound in (row.lower, row.upper)]
         values += [] if self.truth is None else list(self.truth.values())
+        values += [] if self.behaviour is None else [self.behaviour.lower, self.behaviour.upper]
         return min(values), max(values)
 
 
 def make_findings(comparison: Comparison) -> Findings:
-    """Compute probabilities, verdicts and the order of the policies."""
-    matching = [name for name in comparison.estimates if comparison.matches_estimand(name)]
-    method = next(iter(matching or comparison.estimates))
-    estimates = comparison.pool_seeds(method)
+    """Choose the method to believe; compute its probabilities and the order of the policies."""
+    runs = {name: comparison.pool_seeds(name) for name in comparison.estimates}
+    judged = judge_methods(runs)
+    candidates = [name for name in runs if comparison.matches_estimand(name)] or list(runs)
+    errors = {name: test.error_share for name, test in comparison.backtest.items()}
+    choice = choose_method({name: judged[name] for name in candidates}, errors=errors)
+    method = choice.method
+    estimates = runs[method]
     spread = implied_standard_errors(estimates)
     logged = comparison.logged
     rollout_methods = [name for name, evidence in comparison.evidence.items() if evidence.policies]
-    rollout_method = method if method in rollout_methods else next(iter(rollout_methods), None)
     above = None
     # Truncated returns are not comparable to returns without a time limit.
-    comparable = logged is not None and not (estimates.estimand.infinite_horizon and logged.truncated)
-    if logged is not None and comparable:
-        above = probability_above(estimates.values, spread, value=logged.mean, error=logged.standard_error)
-
-    def verdict(row: Estimate) -> Verdict:
-        seen = (
-            None if rollout_method is None else comparison.evidence[rollout_method].policies.get(row.policy)
-        )
-        own = seen if rollout_method == method else None
-        return assess_trust(
-            row,
-            Diagnostics(
-                candidates=estimates.values,
-                logged_returns=logged.returns if logged is not None and comparable else None,
-                logged_terminated=None if logged is None else logged.terminated,
-                outside=None if seen is None else seen.outside_share,
-                terminated=None if own is None else own.terminated,
-                model_values=None if own is None else own.model_values,
-            ),
-        )
-
-    all_bounds = [bound for row in estimates for bound in (row.lower, row.upper)]
+    if logged is not None and not (estimates.estimand.infinite_horizon and logged.truncated):
+        behaviour = {"value": logged.mean, "error": logged.standard_error}
+        above = probability_above(estimates.values, spread, **behaviour, bounds=estimates.feasible)
+    numbers = [bound for row in estimates for bound in (row.lower, row.upper)]
     if comparison.truth is not None and comparison.matches_estimand(method):
-        all_bounds += comparison.truth.values()
+        numbers += comparison.truth.values()
     return Findings(
         comparison=comparison,
-        method=method,
+        runs=runs,
+        choice=choice,
         estimates=estimates,
         order=tuple(np.argsort(-estimates.values, kind="stable").tolist()),
-        best=probability_best(estimates.values, spread),
+        best=probability_best(estimates.values, spread, bounds=estimates.feasible),
+        pairs=pairwise_probabilities(estimates.values, spread, bounds=estimates.feasible),
         above=above,
-        verdicts=tuple(verdict(row) for row in estimates),
-        rollout_method=rollout_method,
-        write=make_formatter(all_bounds),
+        judged=judged,
+        rollout_method=method if method in rollout_methods else next(iter(rollout_methods), None),
+        write=make_formatter(numbers),
     )

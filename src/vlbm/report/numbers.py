@@ -28,6 +28,11 @@ def format_number(value: float, digits: int) -> str:
     return f"{value:z,.{digits}f}".replace("-", MINUS)
 
 
+def format_known(value: float | None, write: Formatter) -> str:
+    """A dash for what is not known."""
+    return NOTHING if value is None else write(value)
+
+
 def format_short(value: float) -> str:
     """For axes: no trailing zeros."""
     if not math.isfinite(value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vlbm.experiments.evidence.complete import add_evidence
 from vlbm.report.findings import make_findings
 from vlbm.report.parts import Page, drop_empty
 from vlbm.report.rendering import render, write_html
@@ -30,6 +31,7 @@ def render_page(comparison: Comparison) -> str:
 
 def make_page(comparison: Comparison) -> Page:
     """All sections that are not empty, from the answer to its provenance."""
+    comparison = add_evidence(comparison)
     findings = make_findings(comparison)
     warnings = list(findings.estimates.warnings)
     warnings += [] if comparison.logged is None else comparison.logged.warnings

@@ -63,6 +63,16 @@ class Gallery:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """An image that the page carries with it, as wide as the page has room."""
+
+    kind: ClassVar[str] = "picture"
+    title: str
+    source: str  # a data URL
+    caption: str
+
+
+@dataclass(frozen=True)
 class Facts:
     """Names and values."""
 
@@ -137,7 +147,7 @@ class RankedRow:
     blocks: tuple[Block, ...]
 
 
-Block = Prose | Bullets | Table | Chart | Gallery | Facts | Code | Downloads | Ranking
+Block = Prose | Bullets | Table | Chart | Gallery | Picture | Facts | Code | Downloads | Ranking
 
 
 @dataclass(frozen=True)

@@ -3,38 +3,56 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
 from vlbm.errors import require
 from vlbm.estimand import Estimand
+from vlbm.results.backtest import Backtest
+from vlbm.results.behaviour import BehaviourRow
+from vlbm.results.logged_returns import LoggedReturns
+from vlbm.results.merging import merge_texts
+from vlbm.schema import check_fields, refuse_damage
 from vlbm.storage import load_tree, read_information, save_tree, write_text
 from vlbm.version import VERSION
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 CONFIDENCE = 0.95
-NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """The value of one policy: an average of discounted returns with its uncertainty."""
+    """The value of one policy: an average of discounted returns with its uncertainty.
+
+    Attributes:
+        policy: Its name.
+        value: The estimate.
+        standard_error: Of the value.
+        lower: End of the interval.
+        upper: End of the interval.
+        returns: Discounted returns, as far as the method sees any.
+        length: Mean length of episodes, as far as the method sees any.
+        warnings: What speaks against it.
+        details: Diagnostics of the method, by name.
+    """
 
     policy: str
     value: float
     standard_error: float
     lower: float  # of the interval
     upper: float
-    returns: Float[np.ndarray, " episodes"]  # the discounted returns themselves
-    length: float  # mean length of the episodes
+    returns: Float[np.ndarray, " episodes"] | None  # the discounted ones; None where a method sees none
+    length: float | None  # mean length of the episodes
     warnings: tuple[str, ...] = ()
     details: Mapping[str, float] = field(default_factory=dict)  # method-specific diagnostics
+    model_values: tuple[float, ...] = ()  # what every model says, where models imagine
+    terminated: float | None = None  # share of the imagined episodes
 
     def __repr__(self) -> str:
         return (
@@ -42,15 +60,18 @@ class Estimate:
             f"[{self.lower:.5g}, {self.upper:.5g}])"
         )
 
-    def quantile(self, probability: float) -> float:
-        return float(np.quantile(self.returns, probability))
+    def quantile(self, probability: float) -> float | None:
+        """None where returns are unknown."""
+        return None if self.returns is None else float(np.quantile(self.returns, probability))
 
     @property
-    def quantiles(self) -> dict[str, float]:
+    def quantiles(self) -> dict[str, float | None]:
         return {f"{probability:g}": self.quantile(probability) for probability in QUANTILES}
 
-    def cvar(self, share: float = 0.1) -> float:
-        """Conditional value at risk: the mean of the worst `share` of returns."""
+    def cvar(self, share: float = 0.1) -> float | None:
+        """Conditional value at risk: the mean of the worst `share` of returns, if they are known."""
+        if self.returns is None:
+            return None
         ordered = np.sort(self.returns)
         exact = share * len(ordered)
         whole = int(exact)
@@ -102,7 +123,17 @@ def from_returns(
         returns=np.concatenate(list(returns)),
         length=length,
         warnings=warnings,
+        model_values=tuple(values.tolist()),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """What made estimates in this process: their page asks it for what it shows beside them."""
+
+    evaluator: Any
+    policies: Mapping[str, Any]
+    request: Mapping[str, Any]  # the other arguments of `evaluate`
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +150,12 @@ class Estimates(Sequence[Estimate]):
     warnings: tuple[str, ...] = ()
     interrupted: bool = False  # True if Ctrl-C ended the training early
     confidence: float = CONFIDENCE  # of the intervals
+    logged: LoggedReturns | None = None  # what the log says of returns like these
+    origin: Origin | None = field(default=None, repr=False)  # None if they are from disk
+    excluded: Mapping[str, str] = field(default_factory=dict)  # policies without a value, and why
+    feasible: tuple[float, float] | None = None  # what values can be, by logged rewards
+    behaviour: BehaviourRow | None = None  # what the log itself earned
+    backtest: Backtest | None = None
 
     @overload
     def __getitem__(self, index: int | str) -> Estimate: ...
@@ -128,16 +165,20 @@ class Estimates(Sequence[Estimate]):
         """By index, or by the name of the policy."""
         if not isinstance(index, str):
             return self.rows[index]
-        names = [row.policy for row in self.rows]
-        if index not in names:
-            raise KeyError(f"there is no policy '{index}'; there are {', '.join(names)}")
-        return self.rows[names.index(index)]
+        rows = {row.policy: row for row in self.rows}
+        if index not in rows:
+            raise KeyError(f"there is no policy '{index}'; there are {', '.join(rows)}")
+        return rows[index]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __iter__(self) -> Iterator[Estimate]:
         return iter(self.rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies for other processes go without their origin: policies need not be picklable."""
+        return {**vars(self), "origin": None}
 
     @property
     def discount(self) -> float:
@@ -153,7 +194,7 @@ class Estimates(Sequence[Estimate]):
 
     @property
     def all_warnings(self) -> list[str]:
-        """Warnings about the estimates as a whole, then about single ones, without duplicates."""
+        """Those about the estimates as a whole, then about single ones, without duplicates."""
         return all_warnings(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -168,6 +209,12 @@ class Estimates(Sequence[Estimate]):
             "data": dict(self.data),
             "seconds": dict(self.seconds),
             "warnings": list(self.warnings),
+            "excluded": dict(self.excluded),
+            "feasible": None if self.feasible is None else list(self.feasible),
+            "behaviour": None if self.behaviour is None else asdict(self.behaviour),
+            "backtest": None if self.backtest is None else asdict(self.backtest),
+            # Left out where the log is not known.
+            **({} if self.logged is None else {"logged_returns": self.logged.to_json()}),
             "policies": [
                 {
                     "policy": row.policy,
@@ -181,6 +228,8 @@ class Estimates(Sequence[Estimate]):
                     "warnings": list(row.warnings),
                     # Left out where a method reports none.
                     **({"details": dict(row.details)} if row.details else {}),
+                    **({"model_values": list(row.model_values)} if row.model_values else {}),
+                    **({} if row.terminated is None else {"terminated": row.terminated}),
                 }
                 for row in self.rows
             ],
@@ -206,36 +255,60 @@ class Estimates(Sequence[Estimate]):
     def save(self, path: Path, *, identity: Mapping[str, Any]) -> None:
         """Everything, the returns included; `identity` is what a resumed run must match."""
         information = {**self.to_json(), "identity": dict(identity), "interrupted": self.interrupted}
-        information["returns"] = [len(row.returns) for row in self.rows]
-        save_tree(path, [np.asarray(row.returns, np.float64) for row in self.rows], information=information)
+        returns = [None if row.returns is None else np.asarray(row.returns, np.float64) for row in self.rows]
+        information["returns"] = [None if found is None else len(found) for found in returns]
+        save_tree(path, [found for found in returns if found is not None], information=information)
 
     @classmethod
     def load(cls, path: Path) -> Estimates:
+        with refuse_damage(path, "make the estimates again"):
+            estimates = cls._read(path)
+            check_fields(estimates)
+            return estimates
+
+    @classmethod
+    def _read(cls, path: Path) -> Estimates:
         information = read_information(path)
-        returns = load_tree(path, [np.zeros(count) for count in information["returns"]])
+        counts = information["returns"]
+        like: list[Any] = [jax.ShapeDtypeStruct((size,), np.float64) for size in counts if size is not None]
+        known = iter(load_tree(path, like))
         rows = tuple(
             Estimate(
-                returns=found,
+                returns=None if count is None else next(known),
                 warnings=tuple(row["warnings"]),
                 details=row.get("details", {}),
+                model_values=tuple(row.get("model_values", ())),
+                terminated=row.get("terminated"),
                 **{
                     name: row[name]
                     for name in ("policy", "value", "standard_error", "lower", "upper", "length")
                 },
             )
-            for row, found in zip(information["policies"], returns, strict=True)
+            for row, count in zip(information["policies"], counts, strict=True)
         )
+        logged = information.get("logged_returns")
         kept = ("method", "seed", "settings", "data", "seconds", "interrupted")
         return cls(
             rows,
-            estimand=_read_estimand(information),
+            estimand=Estimand.from_json(information["estimand"]),
             warnings=tuple(information["warnings"]),
             confidence=information.get("confidence", CONFIDENCE),
+            logged=None if logged is None else LoggedReturns(**logged),
+            **_read_log_facts(information),
             **{name: information[name] for name in kept},
         )
 
     def report(self, path: str | Path, truth: Mapping[str, float] | None = None, **evidence: Any) -> None:
-        """Write one self-contained HTML page; `evidence` are further fields of `Comparison`."""
+        """Write one self-contained HTML page; `evidence` are further fields of `Comparison`.
+
+        It shows all that the command line's page does if the estimates were made in this process: worlds then
+        imagine the same episodes again, which takes as long as `evaluate` did.
+
+        Args:
+            path: Where the page goes.
+            truth: True values by policy, to be shown beside.
+            evidence: Further fields of `Comparison`.
+        """
         from vlbm.experiments.comparison import single_comparison
 
         single_comparison(self, truth=truth, **evidence).report(path)
@@ -256,12 +329,15 @@ class Estimates(Sequence[Estimate]):
         return as_html(self)
 
 
-def _read_estimand(information: Mapping[str, Any]) -> Estimand:
-    """The estimand of saved estimates; older files have it among the settings."""
-    if "estimand" in information:
-        return Estimand.from_json(information["estimand"])
-    settings = information["settings"]
-    return Estimand(information["discount"], settings["horizon"], settings["actions"])
+def _read_log_facts(information: Mapping[str, Any]) -> dict[str, Any]:
+    """What saved estimates are held against; nothing where it was not known, as in older files."""
+    feasible, behaviour, backtest = (information.get(name) for name in ("feasible", "behaviour", "backtest"))
+    return {
+        "excluded": information.get("excluded", {}),
+        "feasible": feasible and tuple(feasible),
+        "behaviour": behaviour and BehaviourRow(**behaviour),
+        "backtest": backtest and Backtest(**backtest),
+    }
 
 
 def pool_seeds(found: Sequence[Estimates]) -> Estimates:
@@ -269,6 +345,9 @@ def pool_seeds(found: Sequence[Estimates]) -> Estimates:
     if len(found) == 1:
         return found[0]
     rows = tuple(_pool_rows(rows, found[0].confidence) for rows in zip(*found, strict=True))
+    if found[0].feasible is not None:
+        low, high = found[0].feasible
+        rows = tuple(replace(row, lower=max(row.lower, low), upper=min(row.upper, high)) for row in rows)
     warnings = tuple(dict.fromkeys(warning for estimates in found for warning in estimates.warnings))
     return replace(found[0], rows=rows, warnings=warnings)
 
@@ -284,6 +363,7 @@ def _pool_rows(rows: Sequence[Estimate], confidence: float) -> Estimate:
         float(np.sqrt(np.mean(np.square(distances)) + reach))
         for distances in ([row.value - row.lower for row in rows], [row.upper - row.value for row in rows])
     )
+    returns = [row.returns for row in rows if row.returns is not None]
     shared = set.intersection(*(set(row.details) for row in rows))
     return replace(
         rows[0],
@@ -291,42 +371,23 @@ def _pool_rows(rows: Sequence[Estimate], confidence: float) -> Estimate:
         standard_error=float(np.sqrt(np.mean([row.standard_error**2 for row in rows]) + between)),
         lower=value - below,
         upper=value + above,
-        returns=np.concatenate([row.returns for row in rows]),
-        length=float(np.mean([row.length for row in rows])),
+        returns=np.concatenate(returns) if len(returns) == len(rows) else None,
+        length=_mean_known([row.length for row in rows]),
+        model_values=tuple(value for row in rows for value in row.model_values),
+        terminated=_mean_known([row.terminated for row in rows]),
         warnings=tuple(dict.fromkeys(warning for row in rows for warning in row.warnings)),
         details={name: float(np.mean([row.details[name] for row in rows])) for name in sorted(shared)},
     )
 
 
+def _mean_known(values: Sequence[float | None]) -> float | None:
+    """The mean, if all are known."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
+
+
 def all_warnings(*runs: Estimates) -> list[str]:
     """The warnings of one or several runs; those that differ only in numbers are merged."""
-    about: dict[str, list[tuple[str, str]]] = {}
-    for row in (row for estimates in runs for row in estimates.rows):
-        for text in row.warnings:
-            about.setdefault(NUMBER.sub("0", text), []).append((row.policy, text))
     general = dict.fromkeys(text for estimates in runs for text in estimates.warnings)
-    return [
-        *general,
-        *(
-            f"{_join_names(list(dict.fromkeys(policy for policy, _ in found)))}: "
-            f"{_merge_numbers([text for _, text in found])}"
-            for found in about.values()
-        ),
-    ]
-
-
-def _merge_numbers(texts: Sequence[str]) -> str:
-    """One text for many that differ only in numbers, with the range of each number."""
-    columns = zip(*(NUMBER.findall(text) for text in texts), strict=True)
-    ranges = []
-    for numbers in columns:
-        ordered = sorted(numbers, key=lambda number: float(number.replace(",", "")))
-        ends = ordered[0], ordered[-1]
-        ranges.append(ends[0] if ends[0] == ends[1] else " to ".join(ends))
-    following = iter(ranges)
-    return NUMBER.sub(lambda _: next(following), texts[0])
-
-
-def _join_names(names: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    rows = (row for estimates in runs for row in estimates.rows)
+    return [*general, *merge_texts((row.policy, text) for row in rows for text in row.warnings)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vlbm.errors import InputError
-from vlbm.progress import Progress, silent
+from vlbm.progress import Progress, as_progress, silent
 
 if TYPE_CHECKING:
     from vlbm.suites.base import Entry, Task
@@ -42,15 +42,26 @@ def load_task(
     policies: str | Path | None = None,
     download: bool = False,
     like_d4rl: bool = False,
-    progress: Progress = silent,
+    progress: Progress | bool = silent,
 ) -> Task:
     """A task with its data and policies; gym data are simulated on first use.
 
     `steps` and `seed` are for data that are made here; `data`, `policies` and `download` say where
     DOPE's files come from, and `like_d4rl` has its data simulated instead.
+
+    Args:
+        name: As `vlbm suites` lists it.
+        steps: How many steps are simulated.
+        seed: Of the simulation.
+        data: For dope/ tasks: D4RL's file, a folder of them, or `minari:ID`.
+        policies: For dope/ tasks: where DOPE's policies are.
+        download: For dope/ tasks: whether missing files may be fetched.
+        like_d4rl: For dope/ tasks: simulate data like D4RL's.
+        progress: Who reports progress.
     """
     from vlbm.suites import dope, gym, pendulum
 
+    progress = as_progress(progress)
     check_name(name)
     if not name.startswith(DOPE) and (data is not None or policies is not None or download or like_d4rl):
         raise InputError(f"{name}: only dope/ tasks have files to be named, fetched or imitated")

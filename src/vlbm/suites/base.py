@@ -28,16 +28,27 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A problem with a known answer. The truth scores estimates; nothing is trained or chosen by it."""
+    """A problem with a known answer. The truth scores estimates; nothing is trained or chosen by it.
+
+    Attributes:
+        name: As the user writes it.
+        episodes: The logged episodes.
+        policies: The candidates, by name.
+        truth: Their true values, with the discount, horizon and actions below.
+        discount: Of the truth.
+        horizon: Of the truth.
+        actions: How policies act for the truth.
+        regenerated: True where the data only look like the published ones.
+    """
 
     name: str
     episodes: Episodes
     policies: Mapping[str, Policy]
-    truth: Mapping[str, float]  # return of every policy, discounted and acting as said below
+    truth: Mapping[str, float]
     discount: float
     horizon: int
     actions: Literal["mean", "sample"] = "mean"
-    regenerated: bool = False  # True where the data only look like the published ones
+    regenerated: bool = False
 
     @property
     def label(self) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers import load
 from vlbm.data.readers.npz import save_npz
-from vlbm.storage import cache_directory, write_atomically, write_text
+from vlbm.storage import cache_directory, write_text
+from vlbm.writing import sweep
 
 
 def data_path(name: str, *, steps: int, seed: int) -> Path:
@@ -35,6 +36,7 @@ def is_cached(path: Path, recipe: Mapping[str, Any]) -> bool:
 
 def load_or_make(path: Path, recipe: Mapping[str, Any], make: Callable[[], Episodes]) -> Episodes:
     """The cached data set; made if it is missing, damaged or of another recipe."""
+    sweep(path.parent)
     if not is_cached(path, recipe):
         store(path, recipe, make())
     return load(path)
@@ -43,7 +45,7 @@ def load_or_make(path: Path, recipe: Mapping[str, Any], make: Callable[[], Episo
 def store(path: Path, recipe: Mapping[str, Any], episodes: Episodes) -> None:
     """Write the data, then the label: data without a matching label count as unfinished."""
     _label_path(path).unlink(missing_ok=True)
-    write_atomically(path, lambda temporary: save_npz(episodes, temporary))
+    save_npz(episodes, path)
     label = {"recipe": dict(recipe), "sha256": checksum(path)}
     write_text(_label_path(path), json.dumps(label, indent=2) + "\n")
 

@@ -50,7 +50,7 @@ def assert_same() -> Callable[[Episodes, Episodes], None]:
     """Equal in every number and every type; notes aside."""
 
     def check(one: Episodes, other: Episodes) -> None:
-        for name in ("observation", "action", "reward", "length", "terminated", "log_prob"):
+        for name in ("observation", "action", "reward", "length", "terminated", "log_prob", "final_observed"):
             left, right = getattr(one, name), getattr(other, name)
             assert (left is None) == (right is None), name
             if left is not None:

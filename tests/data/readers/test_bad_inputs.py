@@ -119,7 +119,7 @@ FILE_CASES = [
     ("data.npz", text("größer".encode()), "is named .npz but holds text"),
     ("data.parquet", text(b"obs,action,reward\n1,2,3\n"), "is named .parquet but holds text"),
     ("data.bin", text(b"\x00\x01\x02\xff" * 100), "is in no known format; readable are HDF5"),
-    ("data.csv.gz", text(gzip.compress(b"obs,action,reward\n")), "is compressed with gzip; unpack it first"),
+    ("data.csv.gz", text(gzip.compress(b"\0\1\2")), "is compressed with gzip and damaged, or holds no text"),
     ("data.npy", lambda path, _: np.save(path, np.zeros(3)), "is a single NumPy array without a name"),
     ("data.pt", other_zip, "is a zip archive without NumPy arrays"),
     ("data.hdf5", torn(hdf5, 0.5), "cannot be read as HDF5 .*truncated.*fetch or write it again"),
@@ -183,3 +183,13 @@ def test_names_of_columns_are_refused_where_there_is_no_table(tmp_path, fields):
     hdf5(tmp_path / "data.hdf5", fields)
     with pytest.raises(InputError, match="reward= names columns of a table, but this is no table"):
         load(tmp_path / "data.hdf5", reward="score")
+
+
+def test_a_file_that_needs_more_memory_than_there_is_says_so(tmp_path, fields, monkeypatch):
+    def run_out(*_, **__):
+        raise MemoryError
+
+    flat(tmp_path / "data.npz", fields)
+    monkeypatch.setattr(np.lib.format, "read_array", run_out)
+    with pytest.raises(InputError, match="asks for more memory than there is"):
+        load(tmp_path / "data.npz")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from vlbm.data.readers import load
-from vlbm.errors import InputError
 
 
 def write(path, fields, **options):
@@ -91,51 +90,53 @@ def test_without_any_end_the_file_is_one_episode(tmp_path, fields):
     fields["terminals"][:] = False
     del fields["timeouts"], fields["next_observations"]
     episodes = load(write(tmp_path / "data.hdf5", fields))
-    assert episodes.length.tolist() == [9]
+    assert episodes.length.tolist() == [10]
     assert episodes.terminated.tolist() == [False]
-    np.testing.assert_array_equal(episodes.observation, fields["observations"])
+    np.testing.assert_array_equal(episodes.observation[:10], fields["observations"])
+    np.testing.assert_array_equal(episodes.observation[10], fields["observations"][9])
     said = "no next observations: "
     assert episodes.notes == (
         "no 'timeouts' and no step with 'terminals': the whole file is read as one episode",
-        said + "cut-off episodes lose their last step, whose outcome is unknown (1 of 1 episodes)",
+        said + "what came of the last step of cut-off episodes is unknown (1 of 1 episodes)",
     )
 
 
-def test_without_next_observations_only_what_was_recorded_remains(tmp_path, fields, logged):
+def test_without_next_observations_every_step_stays_and_the_final_observation_repeats(
+    tmp_path, fields, logged
+):
     del fields["next_observations"]
     episodes = load(write(tmp_path / "data.hdf5", fields))
-    assert episodes.length.tolist() == [3, 1, 3, 1]
+    assert episodes.length.tolist() == [3, 1, 4, 2]
     assert episodes.terminated.tolist() == [True, True, False, False]
-    recorded = fields["observations"]
-    rows = [0, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9]
-    np.testing.assert_array_equal(episodes.observation, recorded[rows])
-    kept = [0, 1, 2, 3, 4, 5, 6, 8]
-    np.testing.assert_array_equal(episodes.reward, logged.reward[kept])
-    np.testing.assert_array_equal(episodes.action, logged.action[kept])
-    np.testing.assert_array_equal(episodes.log_prob, logged.log_prob[kept])
+    assert episodes.final_observed.tolist() == [True, True, False, False]
+    assert episodes.known_length.tolist() == [3, 1, 3, 1]
+    rows = [0, 1, 2, 2, 3, 3, 4, 5, 6, 7, 7, 8, 9, 9]
+    np.testing.assert_array_equal(episodes.observation, fields["observations"][rows])
+    np.testing.assert_array_equal(episodes.reward, logged.reward)
+    np.testing.assert_array_equal(episodes.action, logged.action)
+    np.testing.assert_array_equal(episodes.log_prob, logged.log_prob)
     said = "no next observations: "
     assert episodes.notes == (
         said + "terminated episodes repeat their last observation as the final one (2 of 4 episodes)",
-        said + "cut-off episodes lose their last step, whose outcome is unknown (2 of 4 episodes)",
+        said + "what came of the last step of cut-off episodes is unknown (2 of 4 episodes)",
     )
 
 
-def test_cut_off_episodes_of_one_step_vanish_without_next_observations(tmp_path, fields):
+def test_cut_off_episodes_of_one_step_stay_without_next_observations(tmp_path, fields):
     del fields["next_observations"]
     fields["timeouts"][4] = True  # the third episode becomes one of one step and one of three
     episodes = load(write(tmp_path / "data.hdf5", fields))
-    assert episodes.length.tolist() == [3, 1, 2, 1]
-    rows = [0, 1, 2, 2, 3, 3, 5, 6, 7, 8, 9]
-    np.testing.assert_array_equal(episodes.observation, fields["observations"][rows])
-    assert episodes.notes[-1] == (
-        "no next observations: cut-off episodes of a single step are left out (1 of 5 episodes)"
-    )
+    assert episodes.length.tolist() == [3, 1, 1, 3, 2]
+    assert episodes.known_length.tolist() == [3, 1, 0, 2, 1]
 
 
-def test_a_file_of_which_nothing_remains_is_refused(tmp_path, fields):
-    one = {name: values[4:5] for name, values in fields.items() if name != "next_observations"}
-    with pytest.raises(InputError, match="give a file with next observations"):
-        load(write(tmp_path / "data.hdf5", one))
+def test_next_observations_that_contradict_the_steps_after_them_are_noted(tmp_path, fields):
+    fields["next_observations"][[0, 5]] += 1
+    fields["next_observations"][1] *= 1 + 1e-6  # rounding contradicts nothing
+    episodes = load(write(tmp_path / "data.hdf5", fields))
+    (note,) = episodes.notes
+    assert note.startswith("next observations contradict the observations of the steps after them (2 of 10")
+    assert episodes.observation[1].tolist() == fields["observations"][1].tolist()
 
 
 def test_a_file_of_one_step_is_one_episode(tmp_path, fields):
@@ -179,11 +180,10 @@ def one_by_one(fields, *, known):
         if fields["terminals"][row] or fields["timeouts"][row] or row == len(fields["rewards"]) - 1:
             if known:
                 current.append(fields["next_observations"][row])
-            elif fields["terminals"][row]:
+            else:
                 current.append(current[-1])
-            if len(current) > 1:
-                observation += current
-                length.append(len(current) - 1)
+            observation += current
+            length.append(len(current) - 1)
             current = []
     return np.array(observation), length
 
@@ -242,6 +242,6 @@ def test_half_a_million_steps_load_fast_and_once(tmp_path):
 def test_the_human_door_demonstrations_load(shared):
     episodes = load(shared / "dope" / "data" / "door-human.hdf5")
     assert (episodes.count, episodes.observation_size, episodes.action_size) == (25, 39, 28)
-    # 6,729 recorded steps; without next observations the last step of each cut-off episode is not usable.
-    assert episodes.steps == 6729 - 25
-    assert any("final observation" in note or "last" in note for note in episodes.notes)
+    assert episodes.steps == 6729
+    assert episodes.known_length.sum() == 6729 - 25  # there are no next observations
+    assert any("what came of the last step" in note for note in episodes.notes)

@@ -18,6 +18,7 @@ from gymnasium import spaces  # noqa: E402
 from minari.data_collector import EpisodeBuffer  # noqa: E402
 
 BOX = spaces.Box(-np.inf, np.inf, (2,))
+FORMATS = pytest.mark.parametrize("data_format", ["hdf5", "parquet", "arrow"])
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +40,10 @@ def buffer(steps, *, terminated, observations=None, actions=None, rewards=None):
     end = np.arange(steps) == steps - 1
     rng = np.random.default_rng(steps)
     return EpisodeBuffer(
-        observations=rng.normal(size=(steps + 1, 2)) if observations is None else observations,
-        actions=rng.normal(size=(steps, 2)) if actions is None else actions,
+        observations=rng.normal(size=(steps + 1, 2)).astype(np.float32)
+        if observations is None
+        else observations,
+        actions=rng.normal(size=(steps, 2)).astype(np.float32) if actions is None else actions,
         rewards=list(range(steps)) if rewards is None else rewards,
         terminations=list(end & terminated),
         truncations=list(end & (not terminated)),
@@ -48,7 +51,7 @@ def buffer(steps, *, terminated, observations=None, actions=None, rewards=None):
     )
 
 
-@pytest.mark.parametrize("data_format", ["hdf5", "parquet"])
+@FORMATS
 def test_a_data_set_gives_its_episodes(data_format, logged, root, assert_same):
     first = logged.first_observation
     buffers = [
@@ -95,7 +98,8 @@ def test_a_real_environment_can_be_read_back(root):
     assert episodes.terminated.all()
 
 
-def test_dictionaries_join_their_parts_in_order():
+@FORMATS
+def test_dictionaries_join_their_parts_in_order(data_format):
     space = spaces.Dict(
         {"goal": spaces.Box(-1, 1, (1,)), "arm": spaces.Box(-1, 1, (2, 2)), "mode": spaces.Discrete(3)}
     )
@@ -104,24 +108,47 @@ def test_dictionaries_join_their_parts_in_order():
         "arm": np.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]], np.float32),
         "mode": np.array([0, 2]),
     }
-    create([buffer(1, terminated=True, observations=observations)], observation_space=space)
+    data = buffer(1, terminated=True, observations=observations)
+    create([data], observation_space=space, data_format=data_format)
     episodes = load("minari:walk/test-v0")
     order = list(space)
     parts = {"goal": [0.5], "arm": [1, 2, 3, 4], "mode": [1, 0, 0]}
     assert episodes.observation[0].tolist() == [number for name in order for number in parts[name]]
+    names = {
+        "goal": ["goal"],
+        "arm": [f"arm[{index}]" for index in range(4)],
+        "mode": [f"mode[{index}]" for index in range(3)],
+    }
+    assert episodes.observation_names == tuple(one for name in order for one in names[name])
     assert episodes.notes == (f"observations join the parts {', '.join(order)} in this order",)
 
 
-def test_tuples_and_many_choices_become_one_vector():
+@FORMATS
+def test_tuples_and_many_choices_become_one_vector(data_format):
     space = spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)))
     observations = (np.array([[1, 0], [0, 2]]), np.array([[0, 1], [1, 1]], np.int8))
-    create([buffer(1, terminated=True, observations=observations)], observation_space=space)
+    data = buffer(1, terminated=True, observations=observations)
+    create([data], observation_space=space, data_format=data_format)
     assert load("minari:walk/test-v0").observation.tolist() == [[0, 1, 1, 0, 0, 0, 1], [1, 0, 0, 0, 1, 1, 1]]
 
 
-def test_discrete_actions_count_from_zero():
+@FORMATS
+def test_small_images_are_unpacked(data_format):
+    space = spaces.Box(0, 255, (32, 40), np.uint8)
+    images = np.full((3, 32, 40), 200, np.uint8)
+    images[1] = 100
     create(
-        [buffer(3, terminated=False, actions=np.array([5, 6, 7]))], action_space=spaces.Discrete(4, start=5)
+        [buffer(2, terminated=True, observations=images)], observation_space=space, data_format=data_format
+    )
+    assert load("minari:walk/test-v0").observation.tolist() == images.reshape(3, -1).tolist()
+
+
+@FORMATS
+def test_discrete_actions_count_from_zero(data_format):
+    create(
+        [buffer(3, terminated=False, actions=np.array([5, 6, 7]))],
+        action_space=spaces.Discrete(4, start=5),
+        data_format=data_format,
     )
     episodes = load("minari:walk/test-v0")
     assert episodes.n_actions == 4

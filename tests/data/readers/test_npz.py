@@ -58,12 +58,39 @@ def test_flat_arrays_with_the_names_of_d4rl_give_the_same_episodes(tmp_path, log
     assert_same(load(tmp_path / "flat.npz"), logged)
 
 
-def test_flat_arrays_without_next_observations_are_shortened_and_noted(tmp_path, fields):
+def test_flat_arrays_without_next_observations_keep_every_step_and_say_so(tmp_path, fields):
     del fields["next_observations"]
     np.savez_compressed(tmp_path / "flat.npz", **fields)
     episodes = load(tmp_path / "flat.npz")
-    assert episodes.length.tolist() == [3, 1, 3, 1]
+    assert episodes.length.tolist() == [3, 1, 4, 2]
+    assert episodes.final_observed.tolist() == [True, True, False, False]
     assert len(episodes.notes) == 2
+
+
+def test_flat_arrays_may_hold_propensities(tmp_path, fields):
+    del fields["infos/action_log_probs"]
+    np.savez(tmp_path / "flat.npz", **fields, propensities=np.full(10, 0.25))
+    np.testing.assert_allclose(load(tmp_path / "flat.npz").log_prob, np.log(0.25), rtol=1e-6)
+
+
+def test_unknown_outcomes_and_names_survive_saving(tmp_path, logged, assert_same):
+    original = replace(
+        logged,
+        final_observed=np.array([True, True, False, True]),
+        observation_names=("tilt", "speed"),
+        action_names=("left", "middle", "right"),
+    )
+    save_npz(original, tmp_path / "saved.npz")
+    back = load(tmp_path / "saved.npz")
+    assert_same(back, original)
+    assert (back.observation_names, back.action_names) == (original.observation_names, original.action_names)
+    assert back.fingerprint() == original.fingerprint() != logged.fingerprint()
+
+
+def test_names_that_are_not_one_for_each_number_are_refused(tmp_path, logged):
+    np.savez(tmp_path / "saved.npz", **ours(logged), observation_names=np.array(["tilt"]))
+    with pytest.raises(InputError, match="observation_names must be 2 texts"):
+        load(tmp_path / "saved.npz")
 
 
 def ours(episodes):

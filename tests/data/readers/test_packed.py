@@ -32,6 +32,17 @@ def test_packed_episodes_come_back_exactly_and_stay_on_disk(tmp_path, logged, as
     assert not original.mapped
 
 
+def test_unknown_outcomes_and_names_survive_packing(tmp_path, logged, assert_same):
+    part = replace(
+        logged, final_observed=np.array([True, True, False, True]), observation_names=("tilt", "speed")
+    )
+    back = save_packed([part, replace(part, final_observed=None)], tmp_path / "packed")
+    assert_same(back, concatenate([part, replace(part, final_observed=None)]))
+    assert back.final_observed.tolist() == [True, True, False, True, True, True, True, True]
+    assert back.observation_names == ("tilt", "speed")
+    assert back.action_names is None
+
+
 def test_parts_are_written_one_after_another(tmp_path, logged, assert_same):
     more = replace(logged.select([2, 0]), notes=("of the second",))
     back = save_packed(iter([logged, more]), tmp_path / "packed")

@@ -148,11 +148,102 @@ def test_one_column_of_whole_numbers_is_discrete(kind, write, columns):
     assert vectors.action.tolist() == [[float(i)] for i in ids]
 
 
-def test_without_next_observations_episodes_end_at_what_was_recorded(write, columns):
+def test_without_next_observations_every_step_stays(write, columns, logged):
     kept = {name: values for name, values in columns.items() if "next" not in name}
     episodes = load(write(kept))
-    assert episodes.length.tolist() == [3, 1, 3, 1]
+    assert episodes.length.tolist() == [3, 1, 4, 2]
+    np.testing.assert_array_equal(episodes.reward, logged.reward)
+    assert episodes.known_length.tolist() == [3, 1, 3, 1]
     assert all(note.startswith("no next observations") for note in episodes.notes)
+
+
+def test_propensities_become_log_probabilities(write, columns):
+    chances = np.linspace(0.1, 1, 10)
+    episodes = load(write(renamed(columns, {"log_prob": "propensity"}) | {"propensity": chances}))
+    np.testing.assert_allclose(episodes.log_prob, np.log(chances), rtol=1e-6)
+    del columns["log_prob"]
+    named = load(write(columns | {"chance": chances}), propensity="chance")
+    np.testing.assert_array_equal(named.log_prob, episodes.log_prob)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -0.1, 1.5])
+def test_a_propensity_that_is_no_probability_of_something_done_is_refused(wrong, write, columns):
+    del columns["log_prob"]
+    chances = np.full(10, 0.5)
+    chances[3] = wrong
+    with pytest.raises(InputError, match=rf"'propensities' holds {wrong:g} in row 3 .* lies above 0"):
+        load(write(columns | {"propensity": chances}))
+
+
+def test_log_probabilities_and_propensities_exclude_each_other(write, columns):
+    path = write(columns | {"propensity": np.full(10, 0.5)})
+    with pytest.raises(InputError, match="log-probabilities in 'log_prob' and probabilities in 'propensity'"):
+        load(path)
+    np.testing.assert_array_equal(load(path, propensity="").log_prob, columns["log_prob"])
+
+
+def of_ids(columns, **more):
+    return {name: values for name, values in columns.items() if "action" not in name} | {
+        "action": np.arange(10) % 3,
+        **more,
+    }
+
+
+def test_probabilities_of_ids_in_the_place_of_log_probabilities_are_refused(write, columns):
+    path = write(of_ids(columns, log_prob=np.linspace(0.1, 1, 10)))
+    with pytest.raises(InputError, match=r"lies in \(0, 1\] everywhere, .*--column propensity=NAME"):
+        load(path)
+    assert load(path, log_prob="", propensity="log_prob").log_prob.max() == 0
+
+
+def test_probabilities_of_vectors_in_the_place_of_log_probabilities_are_hinted_at(write, columns):
+    (note,) = load(write(columns | {"log_prob": np.linspace(0.1, 1, 10)})).notes
+    assert note.startswith("every log-probability lies in (0, 1]")
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_ids_stored_as_decimals_are_hinted_at(kind, write, columns):
+    kept = {name: values for name, values in columns.items() if "action" not in name}
+    path = write(kept | {"action": pa.array(np.arange(10.0) % 3)}, kind)
+    vectors, ids = load(path, action=["action"]), load(path, n_actions=3)
+    assert ids.notes == ()
+    assert ids.action.tolist() == [i % 3 for i in range(10)]
+    assert vectors.n_actions is None
+    assert vectors.notes[0].startswith("actions are whole numbers (0, 1, 2) stored as decimals")
+    assert vectors.notes[0].endswith("--n-actions 3")
+
+
+def test_amounts_of_one_number_are_not_taken_for_ids(write, columns):
+    kept = {name: values for name, values in columns.items() if "action" not in name}
+    for amounts in (np.linspace(0, 1, 10), np.arange(10.0) - 1, np.zeros(10)):
+        assert load(write(kept | {"action": amounts})).notes == ()
+
+
+def test_which_columns_became_what_is_kept_with_their_names(write, columns):
+    episodes = load(write(columns | {"comment": np.zeros(10)}))
+    assert episodes.columns["observation"] == ("obs_0", "obs_1")
+    assert episodes.columns["reward"] == ("reward",)
+    assert episodes.columns["unused"] == ("comment",)
+    assert episodes.observation_names == ("obs_0", "obs_1")
+    assert episodes.action_names == ("action_0", "action_1", "action_2")
+    assert load(write(of_ids(columns))).action_names is None
+
+
+def test_a_list_of_numbers_has_no_names(write, columns, fields):
+    kept = {name: values for name, values in columns.items() if "obs_" not in name}
+    episodes = load(write(kept | {"obs": list(fields["observations"])}))
+    assert episodes.observation_names is None
+    assert episodes.columns["observation"] == ("obs",)
+
+
+def test_a_bandit_needs_neither_episodes_nor_what_follows(write):
+    rows = {"obs": [0.1, 0.2, 0.3], "action": [0, 1, 0], "reward": [1.0, 0.0, 2.0], "done": [1, 1, 1]}
+    episodes = load(write(rows | {"propensity": [0.5, 0.5, 0.25]}))
+    assert (episodes.count, episodes.steps) == (3, 3)
+    assert episodes.outcome_known.all()
+    np.testing.assert_allclose(np.exp(episodes.log_prob), [0.5, 0.5, 0.25], rtol=1e-6)
+    numbered = load(write(rows | {"episode": [7, 8, 9], "done": [0, 0, 0]}))
+    assert numbered.returns().tolist() == [1, 0, 2]
 
 
 def test_without_an_episode_column_ends_divide_the_rows(write, columns, logged, assert_same):
@@ -221,6 +312,12 @@ def test_other_delimiters_blanks_and_byte_order_marks_do_not_matter(
             r"no column looks like the reward \(reward, rewards, rew, r\); .* Say which with reward=",
         ),
         ({"obs_0": None, "obs_1": None}, {}, "no column looks like the observation"),
+        ({}, {"reward": ["reward", "step"]}, "reward is one column, but reward, step were named for it"),
+        (
+            {},
+            {"observation": ["obs_0", "obs_0"]},
+            "obs_0, obs_0 were named for observation, one of them twice",
+        ),
         (
             {},
             {"reward": "score"},

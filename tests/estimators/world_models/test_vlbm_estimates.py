@@ -254,6 +254,9 @@ class Recorder(VLBM):
             [{"step": 7, "validation": score}], best_step=7, best_score=score, interrupted=stopped
         )
 
+    def doubt_foresight(self, *_: Any) -> tuple[str, ...]:
+        return ()
+
 
 def recorded(episodes: Episodes, *, seed: int = 0, **settings: Any) -> tuple[WorldEvaluator, list[dict]]:
     recorder = Recorder(**settings)
@@ -388,7 +391,7 @@ def rewritten(fitted: WorldEvaluator, saved: Path, **settings: Any) -> None:
     path = saved / MODEL_FILE
     information = read_information(path)
     tree = load_tree(path, {"worlds": fitted.worlds, "initial": fitted.initial})
-    changed = {"settings": {**information["settings"], **settings}, "references": None}
+    changed = {"settings": {**information["settings"], **settings}, "references": None, "rewards": None}
     save_tree(path, tree, information={**information, **changed})
 
 

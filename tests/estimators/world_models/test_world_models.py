@@ -210,3 +210,27 @@ def test_settings_are_read_from_text():
     for wrong in ({"masked_units": 0}, {"member_weight": -1.0}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             AutoRegressive(**wrong)
+
+
+def unfinished(rewards_at_the_end: bool) -> Episodes:
+    """Twelve cut-off episodes of twelve steps without their final observations."""
+    last = np.arange(144) % 12 == 11
+    return Episodes.from_arrays(
+        np.random.default_rng(0).normal(size=(144, 2)),
+        np.random.default_rng(1).normal(size=(144, 1)),
+        last if rewards_at_the_end else np.ones(144),
+        np.zeros(144, bool),
+        last,
+    )
+
+
+def test_a_world_learns_from_what_is_known_and_says_what_it_leaves_out():
+    small = FeedForward(members=1, units=(4,), steps=2, validate_every=2)
+    fitted = small.fit(unfinished(False), seed=0)
+    assert any("leaves these steps out, with 8.3% of the reward" in note for note in fitted.notes)
+    assert fitted.space.longest == 12  # the question stays that of the whole log
+
+
+def test_a_world_is_not_learnt_where_the_reward_lies_in_steps_of_unknown_outcome():
+    with pytest.raises(InputError, match=r"12 of 12 episodes .* 100% of the reward"):
+        SETTINGS["ff"].fit(unfinished(True), seed=0)

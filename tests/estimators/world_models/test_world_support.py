@@ -35,12 +35,11 @@ def evaluator():
 
 def test_a_policy_that_leaves_the_log_is_warned_of_and_one_that_stays_is_not(evaluator):
     near, far = evaluator.evaluate(POLICIES, episodes=10)
-    assert near.warnings == ()
+    assert not any(LEAVES in text for text in near.warnings)
     assert near.details[OUTSIDE] < 0.5
     assert far.details[OUTSIDE] == 1.0
-    assert far.warnings == (
-        f"{LEAVES}: 100 % of its imagined steps lie farther from the log than logged steps do",
-    )
+    said = f"{LEAVES}: 100 % of its imagined steps lie farther from the log than logged steps do"
+    assert said in far.warnings
 
 
 def test_the_warning_is_in_the_json(evaluator):
@@ -59,7 +58,8 @@ def test_a_loaded_model_knows_the_log_too(evaluator, tmp_path):
 def test_data_larger_than_memory_are_not_looked_through(tmp_path):
     evaluator = SETTINGS.fit(save_packed(LOGS, tmp_path / "packed"), seed=0)
     assert evaluator.support is None
-    assert evaluator.evaluate(POLICIES, episodes=10)[1].warnings == ()
+    found = evaluator.evaluate(POLICIES, episodes=10)[1].warnings
+    assert not any(LEAVES in text for text in found)
 
 
 def test_a_verdict_says_it_once(evaluator):
@@ -82,4 +82,4 @@ def test_worlds_of_densities_say_that_states_are_not_for_them():
 def test_a_single_model_says_that_its_interval_does_not_know_others(evaluator):
     assert SINGLE in evaluator.evaluate(POLICIES, episodes=10).warnings
     several = replace(evaluator, worlds=evaluator.worlds * 2, histories=evaluator.histories * 2)
-    assert several.evaluate(POLICIES, episodes=10).warnings == ()
+    assert SINGLE not in several.evaluate(POLICIES, episodes=10).warnings

@@ -11,7 +11,7 @@ import pytest
 
 from pages import made_evidence, made_logged
 from vlbm.errors import InputError
-from vlbm.estimators.base import Answer, Evaluator
+from vlbm.estimators.base import Evaluator
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.experiments.evidence.collect import DiagnosticsCollector
 from vlbm.experiments.evidence.store import load_evidence, save_evidence
@@ -35,9 +35,13 @@ class Walking:
     start: str = "encoder"
     held_out: float = 0.25
     method: str = "walk"
+    bounds: None = None
 
     def check_estimand(self, asked, space):
         return asked
+
+    def exclude(self, policies, estimand):
+        return {}
 
 
 def walker(logs, models: int = 2) -> WorldEvaluator:
@@ -126,9 +130,9 @@ class Guess(Evaluator):
     def space(self) -> Any:
         return walks(2, 2)
 
-    def answer(self, request):
+    def estimate(self, request):
         rows = (Estimate(name, 1.0, 0.1, 0.8, 1.2, np.ones(3), 1.0) for name in request.policies)
-        return Answer(tuple(rows), {})
+        return self.tabulate(request, rows)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["log", "no log"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vlbm.results.diagnostics.trust import OUTSIDE, Diagnostics, assess_trust
+from vlbm.results.diagnostics.trust import OUTSIDE, Diagnostics, action_warnings, assess_trust
 from vlbm.results.estimate import Estimate
 
 ROW = Estimate("hare", 10.0, 1.0, 8.0, 12.0, np.full(5, 10.0), 100.0)
@@ -34,6 +34,24 @@ def test_how_much_lies_outside_is_what_the_estimate_itself_says():
     verdict = assess_trust(replace(ROW, details={OUTSIDE: 0.7}), CALM)
     assert "most of the time: 70 %" in verdict.reasons[0].text
     assert assess_trust(replace(ROW, details={OUTSIDE: 0.7}), replace(CALM, outside=None)).level == "doubtful"
+
+
+@pytest.mark.parametrize(
+    ("share", "level", "words"),
+    [
+        (0.9, "doubtful", "Its actions were never tried: at 90 % of logged observations"),
+        (0.3, "caution", "Some of its actions were never tried: at 30 %"),
+        (0.05, "sound", "It acts much as the log does: at 5 %"),
+    ],
+)
+def test_a_method_that_imagines_no_steps_speaks_of_actions_and_says_it_once(share, level, words):
+    row = replace(ROW, returns=None, details={OUTSIDE: share}, warnings=action_warnings(share))
+    verdict = assess_trust(row, CALM)
+    texts = [reason.text for reason in verdict.reasons]
+    assert verdict.level == level
+    assert sum("of logged observations it does what" in text for text in texts) == 1
+    assert any(text.startswith(words) for text in texts)
+    assert not any("imagined steps" in text for text in texts)
 
 
 @pytest.mark.parametrize(

@@ -2,34 +2,66 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
-import tempfile
+import shutil
 import zipfile
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from vlbm import limits
 from vlbm.data.episodes import Episodes
-from vlbm.data.readers import minari, npz, packed
+from vlbm.data.readers import compressed, minari, npz, packed, several
 from vlbm.data.readers.check import Path as PathLike
 from vlbm.data.readers.columns import DELIMITERS, Columns
 from vlbm.data.readers.npz import save_npz
 from vlbm.data.readers.packed import save_packed
 from vlbm.errors import InputError
+from vlbm.writing import unfinished_folder
 
 __all__ = ["Columns", "is_data", "load", "pack", "save_npz", "save_packed"]
 
-KINDS = "HDF5 (D4RL), NPZ, Parquet, CSV (in UTF-8), Minari directories and folders of vlbm data pack"
+KINDS = (
+    "HDF5 (D4RL), NPZ, Parquet, CSV and JSON records (in UTF-8, also with gzip), Minari directories and "
+    "folders of vlbm data pack"
+)
+HEAD = 8192  # bytes that tell one format from another
 SUFFIXES = {".hdf5": "HDF5", ".h5": "HDF5", ".npz": "NPZ", ".parquet": "Parquet"}
 
 
-def load(path: PathLike, *, n_actions: int | None = None, download: bool = False, **columns: Any) -> Episodes:
+def load(
+    path: PathLike | Sequence[PathLike],
+    *,
+    n_actions: int | None = None,
+    download: bool = False,
+    **columns: Any,
+) -> Episodes:
     """Episodes from a file or directory, recognised by its content, not by its name.
 
-    `n_actions` says how many discrete actions there are. Tables (Parquet, CSV) also take the fields of
-    `Columns`, such as observation="sensor" or episode="run". `minari:ID` names a Minari data set,
-    which `download` may fetch.
+    Several are given as a list, or as a pattern such as `logs/*.csv`: their episodes are laid end to end.
+    Tables (Parquet, CSV, JSON records) also take the fields of `Columns`, such as observation="sensor" or
+    episode="run".
+
+    Args:
+        path: A file, a folder, `minari:ID`, a pattern, or a list of them.
+        n_actions: How many discrete actions there are, if not all were logged.
+        download: Whether a missing Minari data set may be fetched.
+        columns: For tables: roles (observation, action, reward, episode, step, terminated, truncated,
+            log_prob, propensity, next_observation) and the names of their columns.
     """
+    options: dict[str, Any] = {"n_actions": n_actions, "download": download, **columns}
+    paths = several.expand(path)
+    if len(paths) > 1:
+        return several.join(paths, (_load_one(one, **options) for one in paths))
+    return _load_one(paths[0], **options)
+
+
+def _load_one(
+    path: PathLike, *, n_actions: int | None = None, download: bool = False, **columns: Any
+) -> Episodes:
     kind = _check_kind(path, n_actions, columns)
     # Readers are imported on use, because their libraries are slow to import.
     if kind == "minari":
@@ -48,7 +80,7 @@ def load(path: PathLike, *, n_actions: int | None = None, download: bool = False
 
 
 def pack(
-    path: PathLike,
+    path: PathLike | Sequence[PathLike],
     directory: PathLike,
     *,
     n_actions: int | None = None,
@@ -57,21 +89,29 @@ def pack(
 ) -> Episodes:
     """Write the episodes of a source, named as for `load`, to a folder that is memory-mapped.
 
-    HDF5 and NPZ files are read in chunks, so that they may be larger than memory.
+    HDF5 and NPZ files are read in chunks, so that they may be larger than memory; of several files, one at a
+    time is in memory.
     """
+    options: dict[str, Any] = {"n_actions": n_actions, "download": download, **columns}
+    paths = several.expand(path)
+    if len(paths) > 1:
+        parts = (_load_one(one, **options) for one in paths)
+        return save_packed(several.check_alike(paths, parts), directory)
+    path = paths[0]
     kind = _check_kind(path, n_actions, columns)
     if kind == "hdf5":
         from vlbm.data.readers import d4rl
 
         with packed.create_folder(directory) as folder:
-            episodes = d4rl.load(path, n_actions=n_actions, allocate=packed.allocate_in(folder))
+            room, allocate = shutil.disk_usage(folder).free, packed.allocate_in(folder)
+            episodes = d4rl.load(path, n_actions=n_actions, allocate=allocate, limit=room)
             packed.write_description(folder, episodes)
-        return packed.load(directory)
+        return packed.load(directory, n_actions=episodes.n_actions)
     if kind == "npz":
         # On the same file system as the target, which must have room for the data anyway.
-        with tempfile.TemporaryDirectory(dir=Path(directory).absolute().parent, prefix=".") as unpacked:
-            return save_packed(npz.load_in_chunks(path, Path(unpacked), n_actions=n_actions), directory)
-    return save_packed(load(path, n_actions=n_actions, download=download, **columns), directory)
+        with unfinished_folder(Path(directory)) as unpacked:
+            return save_packed(npz.load_in_chunks(path, unpacked, n_actions=n_actions), directory)
+    return save_packed(_load_one(path, **options), directory)
 
 
 def _check_kind(path: PathLike, n_actions: int | None, columns: dict[str, Any]) -> str:
@@ -103,6 +143,8 @@ def make_columns(path: PathLike, columns: dict[str, Any]) -> Columns:
 
 def is_data(path: PathLike) -> bool:
     """Whether a path looks like logged episodes rather than, say, a policy; reads almost nothing."""
+    if several.is_pattern(path):
+        return bool(glob.glob(str(path))) and all(map(is_data, several.expand(path)))
     kind = _detect_kind(path)
     if kind == "hdf5":
         from vlbm.data.readers import d4rl
@@ -110,9 +152,14 @@ def is_data(path: PathLike) -> bool:
         return d4rl.holds_steps(path)
     if kind == "npz":
         return npz.holds_steps(path)
-    return kind in ("minari", "packed") or (
-        kind == "table" and (_is_parquet(_read_head(path)) or _is_csv(_read_head(path)))
-    )
+    return kind in ("minari", "packed") or (kind == "table" and _is_table_of_steps(path))
+
+
+def _is_table_of_steps(path: PathLike) -> bool:
+    from vlbm.data.readers.records import is_json, looks_like_steps
+
+    head = _unpack_head(path, _read_head(path))
+    return _is_parquet(head) or (looks_like_steps(head) if is_json(head) else _is_csv(head))
 
 
 def _detect_kind(path: PathLike) -> str | None:
@@ -120,8 +167,10 @@ def _detect_kind(path: PathLike) -> str | None:
     place = Path(path)
     if str(path).startswith("minari:"):
         return "minari"
-    if not place.exists():
+    if not os.path.lexists(place):
         return "minari" if minari.find_local(str(path)) else None
+    if not place.is_dir():
+        limits.check_regular_file(place)
     if place.is_dir() or place.name == "main_data.hdf5":
         if minari.data_directory(place):
             return "minari"
@@ -134,6 +183,7 @@ def _detect_kind(path: PathLike) -> str | None:
         return "npz" if _has_arrays(place) else None
     if _is_parquet(head):
         return "table"
+    head = _unpack_head(path, head)
     return "table" if head and _is_text(head) and place.suffix.lower() not in SUFFIXES else None
 
 
@@ -157,7 +207,7 @@ def _explain_unreadable(path: PathLike) -> str:
             what = "a Git LFS pointer (run: git lfs pull)"
         return f"{path}: is named {ending} but holds {what}, not {SUFFIXES.get(ending)}; fetch it again"
     if head.startswith(b"\x1f\x8b"):
-        return f"{path}: is compressed with gzip; unpack it first"
+        return f"{path}: is compressed with gzip and damaged, or holds no text; unpack it first"
     if head.startswith(b"PK\x03\x04"):
         return f"{path}: is a zip archive without NumPy arrays, not logged episodes; readable are {KINDS}"
     if head.startswith(b"\x93NUMPY"):
@@ -166,18 +216,23 @@ def _explain_unreadable(path: PathLike) -> str:
 
 
 def _read_head(path: PathLike) -> bytes:
+    with limits.open_regular(path) as file:
+        return file.read(HEAD)
+
+
+def _unpack_head(path: PathLike, head: bytes) -> bytes:
+    """What a compressed file begins with; the head itself where nothing is compressed."""
+    if not head.startswith(compressed.MAGIC):
+        return head
     try:
-        with open(path, "rb") as file:
-            return file.read(8192)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be opened ({error.strerror}); check the path and its permissions"
-        ) from error
+        return compressed.read_head(path, HEAD)
+    except InputError:
+        return head
 
 
 def _has_arrays(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with limits.open_regular(path) as file, zipfile.ZipFile(file) as archive:
             return any(name.endswith(".npy") for name in archive.namelist())
     except Exception:
         # A damaged .npz goes to the reader, which reports the damage.
@@ -207,7 +262,8 @@ def _is_csv(head: bytes) -> bool:
     if len(lines) < 2:
         return False
     separator = max(DELIMITERS, key=lines[0].count)
-    names, cells = (line.split(separator) for line in lines[:2])
-    plausible = all(re.fullmatch(r'\s*"?[\w .:/+\[\]()-]*"?\s*', cell) for cell in names + cells)
-    numbers = any(re.fullmatch(r'\s*"?[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"?\s*', cell) for cell in cells)
+    # Blanks are stripped first: patterns that try all ways to share them out would take for ever.
+    names, cells = ([cell.strip() for cell in line.split(separator)] for line in lines[:2])
+    plausible = all(re.fullmatch(r'"?[\w .:/+\[\]()-]*"?', cell) for cell in names + cells)
+    numbers = any(re.fullmatch(r'"?[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"?', cell) for cell in cells)
     return len(names) >= 3 and len(names) == len(cells) and plausible and numbers

@@ -13,6 +13,12 @@ from vlbm.errors import InputError
 
 Path = str | os.PathLike[str]
 
+# Models take an action as one number for each choice; more choices than this must be asked for.
+MOST_ACTIONS = 10_000
+# A table of steps with more columns is no table of steps.
+MOST_COLUMNS = 16_384
+MOST_SHOWN = 40  # names in a message
+
 
 @contextmanager
 def translate_errors(path: Path, kind: str) -> Iterator[None]:
@@ -22,8 +28,13 @@ def translate_errors(path: Path, kind: str) -> Iterator[None]:
     """
     try:
         yield
-    except (InputError, MemoryError):
+    except InputError:
         raise
+    except MemoryError as error:
+        raise InputError(
+            f"{path}: cannot be read as {kind}: it asks for more memory than there is; if the file is sound, "
+            "give it in smaller parts"
+        ) from error
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(
@@ -37,8 +48,10 @@ def present(path: Path, names: Iterable[str], required: Iterable[str]) -> None:
     names = sorted(names)
     missing = [name for name in required if name not in names]
     if missing:
+        shown = [name if name.isprintable() else repr(name) for name in names[:MOST_SHOWN]]
+        shown += [f"and {len(names) - MOST_SHOWN} more"] if len(names) > MOST_SHOWN else []
         raise InputError(
-            f"{path}: field '{missing[0]}' is missing; the file has: {', '.join(names) or 'no fields'}. "
+            f"{path}: field '{missing[0]}' is missing; the file has: {', '.join(shown) or 'no fields'}. "
             f"Rename the field that holds it to '{missing[0]}'"
         )
 
@@ -62,6 +75,15 @@ def column(path: Path, name: str, shape: tuple[int, ...]) -> None:
     """One number for each step: (n,) or (n, 1)."""
     if len(shape) == 0 or any(size != 1 for size in shape[1:]):
         raise InputError(f"{path}: field '{name}' has shape {shape}; it must hold one number for each step")
+
+
+def columns(path: Path, names: Sequence[str]) -> None:
+    """Not so many that looking for names in them would take for ever."""
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"{path}: has {len(names):,} columns, more than {MOST_COLUMNS:,}; give one row for each step, "
+            "and leave out columns that are not needed"
+        )
 
 
 def vectors(path: Path, name: str, shape: tuple[int, ...]) -> int:
@@ -112,9 +134,17 @@ def flags(path: Path, name: str, values: Shaped[np.ndarray, " rows"]) -> Bool[np
 
 
 def action_ids(
-    path: Path, name: str, values: Shaped[np.ndarray, " rows"], n_actions: int | None
+    path: Path,
+    name: str,
+    values: Shaped[np.ndarray, " rows"],
+    n_actions: int | None,
+    *,
+    at: Sequence[int] | None = None,
 ) -> tuple[Int[np.ndarray, " rows"], int]:
-    """Discrete actions as ids from 0, and how many there are (by default the largest id plus one)."""
+    """Discrete actions as ids from 0, and how many there are (by default the largest id plus one).
+
+    `at` gives the row numbers to name in the message, where they are not 0, 1, 2, ...
+    """
     wrong = (values < 0) | (values != np.floor(values)) if values.dtype.kind == "f" else values < 0
     if n_actions is not None:
         wrong |= values >= n_actions
@@ -124,13 +154,24 @@ def action_ids(
         row = int(np.argmax(wrong))
         upper = "up" if n_actions is None else f"to {n_actions - 1} (n_actions={n_actions})"
         raise InputError(
-            f"{path}: field '{name}' holds {values[row]} in row {row} (rows count from 0); "
-            f"discrete actions are whole numbers from 0 {upper}"
+            f"{path}: field '{name}' holds {values[row]} in row {row if at is None else at[row]} "
+            f"(rows count from 0); discrete actions are whole numbers from 0 {upper}"
         )
-    largest = int(values.max(initial=0))
-    if largest > np.iinfo(np.int32).max - 1:
-        raise InputError(f"{path}: field '{name}' holds the id {largest}; number the actions from 0")
-    return values.astype(np.int32), largest + 1 if n_actions is None else n_actions
+    if n_actions is None:
+        n_actions = action_count(path, name, int(values.max(initial=0)) + 1)
+    return values.astype(np.int32), n_actions
+
+
+def action_count(path: Path, name: str, declared: object) -> int:
+    """How many actions a file says there are, if that can be."""
+    if isinstance(declared, bool) or not isinstance(declared, int) or declared < 1:
+        raise InputError(f"{path}: field '{name}' must be a whole number from 1; it is {declared!r:.80}")
+    if declared > MOST_ACTIONS:
+        raise InputError(
+            f"{path}: field '{name}' has ids up to {declared - 1}, so more than {MOST_ACTIONS:,} actions; "
+            f"number the actions from 0 without gaps, or say n_actions={declared} if there are so many"
+        )
+    return declared
 
 
 def not_empty(path: Path, steps: int) -> None:

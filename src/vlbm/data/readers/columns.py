@@ -28,6 +28,14 @@ USUAL_NAMES = {
     "terminated": ("terminated", "terminal", "terminals", "termination", "is_terminal", "done", "dones"),
     "truncated": ("truncated", "truncation", "timeout", "timeouts"),
     "log_prob": ("log_prob", "log_probs", "logp", "action_log_prob", "action_log_probs"),
+    "propensity": (
+        "propensity",
+        "propensities",
+        "propensity_score",
+        "pscore",
+        "action_prob",
+        "action_probability",
+    ),
     "next_observation": (
         "next_observation",
         "next_observations",
@@ -56,7 +64,8 @@ class Columns:
     Vectors (`observation`, `action`, `next_observation`) take a list of names in order, or one name:
     of a column (a number or, in Parquet, a list), or of a family such as `obs_0, obs_1` or `obs0,
     obs1` (in order of number) or `obs.x, obs.y` (in the file's order). A single column of whole
-    numbers named as `action` is read as discrete; a list of one name makes it a vector.
+    numbers named as `action` is read as discrete; a list of one name makes it a vector. `propensity` is the
+    probability with which the action was chosen, `log_prob` its logarithm (or that of a density).
     """
 
     observation: str | Sequence[str] | None = None
@@ -67,12 +76,20 @@ class Columns:
     terminated: str | None = None
     truncated: str | None = None
     log_prob: str | None = None
+    propensity: str | None = None
     next_observation: str | Sequence[str] | None = None
 
     def find(self, path: check.Path, present: Sequence[str]) -> dict[str, ColumnMatch]:
         """The columns of each role that the table has."""
-        found = {role: self._role(path, role, present) for role in USUAL_NAMES}
-        return {role: columns for role, columns in found.items() if columns is not None}
+        roles = {role: self._role(path, role, present) for role in USUAL_NAMES}
+        found = {role: columns for role, columns in roles.items() if columns is not None}
+        if "log_prob" in found and "propensity" in found:
+            log_prob, propensity = (found[role].names[0] for role in ("log_prob", "propensity"))
+            raise InputError(
+                f"{path}: has log-probabilities in '{log_prob}' and probabilities in '{propensity}', which "
+                "say the same; leave one out, as by --column propensity= (in Python: propensity='')"
+            )
+        return found
 
     def _role(self, path: check.Path, role: str, present: Sequence[str]) -> ColumnMatch | None:
         requested = getattr(self, role)
@@ -90,6 +107,7 @@ class Columns:
                 f"{path}: has no column {requested!r} for {role}: {remedy}; {_list_columns(present)}"
             )
         else:
+            self._check_list(path, role, requested)
             absent = [name for name in requested if name not in present]
             if absent or not requested:
                 named = f"no column {absent[0]!r}" if absent else "no columns named"
@@ -101,6 +119,14 @@ class Columns:
                 f"{_list_columns(present)}. Say which with {role}="
             )
         return None
+
+    def _check_list(self, path: check.Path, role: str, requested: Sequence[str]) -> None:
+        """A list names each column once, and one column where a role takes no more."""
+        named = ", ".join(requested)
+        if role not in VECTORS and len(requested) > 1:
+            raise InputError(f"{path}: {role} is one column, but {named} were named for it; name one")
+        if len(set(requested)) < len(requested):
+            raise InputError(f"{path}: {named} were named for {role}, one of them twice; name each once")
 
 
 def _match_columns(
@@ -124,6 +150,6 @@ def _match_columns(
 
 
 def _list_columns(present: Sequence[str]) -> str:
-    """The columns of the table, at most 40 of them."""
-    shown = ", ".join(present[:40])
+    """The columns of the table, at most 40 of them, and not all of a name that is none."""
+    shown = ", ".join(name[:60] for name in present[:40])
     return f"the columns are: {shown}" + (f" and {len(present) - 40} more" if len(present) > 40 else "")

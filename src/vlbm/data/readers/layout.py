@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Shaped
@@ -13,6 +14,7 @@ from vlbm.errors import InputError
 
 FIELDS = ("observation", "action", "reward", "length", "terminated")
 NUMBERS = ("observation", "action", "reward", "log_prob")
+NAMES = ("observation_names", "action_names")
 
 BLOCK_ROWS = 65_536
 
@@ -23,9 +25,10 @@ def make_episodes(
     *,
     n_actions: int | None,
     notes: tuple[str, ...],
+    names: Mapping[str, Any],
     writer: str,
 ) -> Episodes:
-    """Arrays as they are, if their shapes belong together; `writer` is what makes such files."""
+    """Checked episodes of arrays, which stay where they are; `writer` is what makes such files."""
     for name, values in arrays.items():
         check.numeric(path, name, values.dtype)
     length, reward = arrays["length"], arrays["reward"]
@@ -37,6 +40,7 @@ def make_episodes(
         "observation": (steps + episodes, "size"),
         "action": (steps, "size") if n_actions is None else (steps,),
         "log_prob": (steps,),
+        "final_observed": (episodes,),
     }
     for name, shape in expected.items():
         if name in arrays and not _fits(arrays[name].shape, shape):
@@ -44,22 +48,37 @@ def make_episodes(
                 f"{path}: field '{name}' has shape {arrays[name].shape} where ({', '.join(map(str, shape))}) "
                 f"belongs ({episodes} episodes, {steps} steps); write the file again with {writer}"
             )
-    check.not_empty(path, steps)
-    if length.dtype.kind not in "iu" or length.min() < 1 or length.sum() != steps:
+    check.not_empty(path, min(steps, episodes))
+    # As whole numbers of 64 bits, hostile lengths could add up to anything.
+    total = length.sum(dtype=np.float64)
+    if length.dtype.kind not in "iu" or length.min() < 1 or total != steps:
         raise InputError(
             f"{path}: field 'length' must hold whole numbers from 1 that add up to the {steps} steps "
-            f"in 'reward'; it adds up to {length.sum()}"
+            f"in 'reward'; it adds up to {total:.0f}"
         )
-    return Episodes(
-        observation=arrays["observation"],
-        action=arrays["action"],
-        reward=reward,
-        length=length,
+    if n_actions is not None and arrays["action"].dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: field 'action' has type {arrays['action'].dtype}, but there are {n_actions} discrete "
+            f"actions; write the file again with {writer}"
+        )
+    made = Episodes(
+        observation=_native(arrays["observation"]),
+        action=_native(arrays["action"], whole=n_actions is not None),
+        reward=_native(reward),
+        # In fewer bits, adding to them would wrap around.
+        length=length.astype(np.int64, copy=False),
         terminated=check.flags(path, "terminated", arrays["terminated"]),
-        log_prob=arrays.get("log_prob"),
+        log_prob=_native(arrays["log_prob"]) if "log_prob" in arrays else None,
         n_actions=n_actions,
+        final_observed=check.flags(path, "final_observed", arrays["final_observed"])
+        if "final_observed" in arrays
+        else None,
+        observation_names=_read_names(path, "observation_names", names, arrays["observation"]),
+        action_names=_read_names(path, "action_names", names, arrays["action"]),
         notes=notes,
     )
+    check_numbers(path, made)
+    return made
 
 
 def check_numbers(path: check.Path, episodes: Episodes) -> None:
@@ -68,10 +87,35 @@ def check_numbers(path: check.Path, episodes: Episodes) -> None:
         values = getattr(episodes, name)
         if values is None:
             continue
+        ids = name == "action" and episodes.n_actions is not None
         for begin, block in iterate_blocks(values):
-            check.finite(path, name, block, at=range(begin, begin + len(block)))
-    if episodes.n_actions is not None:
-        check.action_ids(path, "action", episodes.action, episodes.n_actions)
+            at = range(begin, begin + len(block))
+            if ids:
+                check.action_ids(path, name, block, episodes.n_actions, at=at)
+            else:
+                check.finite(path, name, block, at=at)
+
+
+def _native(values: np.ndarray, *, whole: bool = False) -> np.ndarray:
+    """The same array if it has a type that models compute with, else a copy that has."""
+    if values.dtype.isnative and (whole or values.dtype in (np.float32, np.float64)):
+        return values
+    with np.errstate(over="ignore"):
+        return values.astype(np.int64 if whole else np.float32)
+
+
+def _read_names(
+    path: check.Path, field: str, names: Mapping[str, Any], values: np.ndarray
+) -> tuple[str, ...] | None:
+    """One text for each number of a vector, or none."""
+    given = names.get(field)
+    if given is None:
+        return None
+    size = values.shape[1] if values.ndim == 2 else 0
+    texts = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
+    if len(texts) != size or texts != given:
+        raise InputError(f"{path}: {field} must be {size} texts, one for each number; correct or remove them")
+    return tuple(texts)
 
 
 def iterate_blocks(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +38,23 @@ def load(path: check.Path, *, n_actions: int | None = None, download: bool = Fal
         raise InputError(
             f"{path}: there is no such Minari data set here; fetch it with: minari download {name}"
         )
-    with check.translate_errors(path, "a Minari data set"):
-        dataset = minari.MinariDataset(directory)
-    return read(path, dataset, n_actions)
+    from vlbm.data.readers.minari_folder import MinariFolder
+
+    return read(path, MinariFolder(path, directory), n_actions)
 
 
 def data_directory(path: check.Path) -> Path | None:
     """Where a data set's files are, given its directory, the `data` in it, or the main file in that."""
     given = Path(path)
     candidates = (given / "data", given, given.parent if given.name == "main_data.hdf5" else given)
-    return next((place for place in candidates if (place / "metadata.json").is_file()), None)
+    return next((place for place in candidates if os.path.isfile(place / "metadata.json")), None)
 
 
 def find_local(name: str) -> Path | None:
     """Where the data set of that id is on this machine, by Minari's own rule, without importing Minari."""
     root = os.environ.get("MINARI_DATASETS_PATH")
     place = (Path(root) if root else Path.home() / ".minari" / "datasets") / name
-    return data_directory(place) if name and place.is_dir() else None
+    return data_directory(place) if name and os.path.isdir(place) else None
 
 
 def read(path: check.Path, dataset: Any, n_actions: int | None = None) -> Episodes:
@@ -66,7 +67,8 @@ def read(path: check.Path, dataset: Any, n_actions: int | None = None) -> Episod
         notes.append(f"observations join the parts {', '.join(dataset.observation_space)} in this order")
     start = 0
     if isinstance(space, spaces.Discrete):
-        start, n_actions = int(space.start), int(space.n) if n_actions is None else n_actions
+        start = int(space.start)
+        n_actions = check.action_count(path, "action_space", int(space.n)) if n_actions is None else n_actions
         if start != 0:
             notes.append(f"action ids count from 0 here, from {start} in the data set")
     elif not isinstance(space, spaces.Box):
@@ -83,28 +85,40 @@ def read(path: check.Path, dataset: Any, n_actions: int | None = None) -> Episod
             f"{path}: the observation space {_shorten(dataset.observation_space)} has {size} numbers, "
             f"more than {LARGEST_OBSERVATION}; reduce images to features first"
         )
+    if size == 0 or (n_actions is None and math.prod(space.shape) == 0):
+        raise InputError(f"{path}: observations or actions have no numbers; give a data set that has some")
 
     observations, actions, rewards, terminated = [], [], [], []
     for episode in _iterate_episodes(path, dataset):
-        steps = len(episode.rewards)
+        place = f"of episode {episode.id}"
+        reward = np.asarray(episode.rewards)
+        check.numeric(path, f"rewards {place}", reward.dtype)
+        check.column(path, f"rewards {place}", reward.shape)
+        steps = len(reward)
         if steps == 0:
             continue
-        place = f"of episode {episode.id}"
-        observation = _flatten(dataset.observation_space, episode.observations)
-        action = np.asarray(episode.actions)
+        observation = _flatten(path, f"observations {place}", dataset.observation_space, episode.observations)
+        action = _flatten(path, f"actions {place}", space, episode.actions, one_hot=False)
+        ended = np.asarray(episode.terminations).reshape(-1)
         if len(observation) != steps + 1 or len(action) != steps:
             raise InputError(
                 f"{path}: episode {episode.id} has {len(observation)} observations, {len(action)} actions "
                 f"and {steps} rewards; an episode has one observation more than it has actions and rewards"
             )
+        if len(ended) != steps:
+            raise InputError(
+                f"{path}: episode {episode.id} has {len(ended)} terminations, but {steps} rewards; "
+                "every step has one of each"
+            )
         observations.append(check.finite(path, f"observations {place}", observation))
-        rewards.append(check.finite(path, f"rewards {place}", np.asarray(episode.rewards).reshape(-1)))
+        rewards.append(check.finite(path, f"rewards {place}", reward.reshape(-1)))
         if n_actions is None:
-            actions.append(check.finite(path, f"actions {place}", action.reshape(steps, -1)))
+            actions.append(check.finite(path, f"actions {place}", action))
         else:
             ids = action.reshape(-1) - start
             actions.append(check.action_ids(path, f"actions {place}", ids, n_actions)[0])
-        terminated.append(bool(episode.terminations[-1]))
+        check.numeric(path, f"terminations {place}", ended.dtype)
+        terminated.append(bool(check.flags(path, f"terminations {place}", ended)[-1]))
     check.not_empty(path, len(rewards))
     empty = dataset.total_episodes - len(rewards)
     if empty:
@@ -116,6 +130,7 @@ def read(path: check.Path, dataset: Any, n_actions: int | None = None) -> Episod
         length=np.array([len(reward) for reward in rewards]),
         terminated=np.array(terminated),
         n_actions=n_actions,
+        observation_names=_name_numbers(path, dataset.observation_space),
         notes=tuple(notes),
     )
 
@@ -148,28 +163,66 @@ def _count_numbers(path: check.Path, space: Any) -> int:
     )
 
 
-def _flatten(space: Any, values: Any) -> Float[np.ndarray, "rows size"]:
-    """Observations of one episode as vectors."""
+def _name_numbers(path: check.Path, space: Any) -> tuple[str, ...] | None:
+    """Names of the numbers in an observation, if it has parts with names."""
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Dict):
-        return np.concatenate([_flatten(part, values[name]) for name, part in space.items()], axis=1)
-    if isinstance(space, spaces.Tuple):
-        return np.concatenate(
-            [_flatten(part, value) for part, value in zip(space, values, strict=True)], axis=1
-        )
+    if not isinstance(space, spaces.Dict):
+        return None
+    sizes = {name: _count_numbers(path, part) for name, part in space.items()}
+    return tuple(
+        name if size == 1 else f"{name}[{index}]" for name, size in sizes.items() for index in range(size)
+    )
+
+
+def _flatten(
+    path: check.Path, name: str, space: Any, values: Any, *, one_hot: bool = True
+) -> Float[np.ndarray, "rows size"]:
+    """Observations or actions of one episode as vectors; ids may stay as they are."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        keys: list[Any] = list(space) if isinstance(space, spaces.Dict) else list(range(len(space)))
+        found = set(values) if isinstance(values, Mapping) else set(range(len(values)))
+        if found != set(keys):
+            raise InputError(
+                f"{path}: field '{name}' has other parts than its space; write the data set again"
+            )
+        parts = [_flatten(path, name, space[key], values[key]) for key in keys]
+        if len({len(part) for part in parts}) > 1:
+            raise InputError(
+                f"{path}: field '{name}' has parts of different lengths; write the data set again"
+            )
+        return np.concatenate(parts, axis=1)
     array = np.asarray(values)
-    if isinstance(space, spaces.Discrete):
-        return _one_hot(array.reshape(-1) - space.start, int(space.n))
-    if isinstance(space, spaces.MultiDiscrete):
-        digits = (array - space.start).reshape(len(array), -1)
-        return np.concatenate(
-            [_one_hot(digits[:, i], n) for i, n in enumerate(space.nvec.reshape(-1))], axis=1
+    check.numeric(path, name, array.dtype)
+    size = math.prod(space.shape)
+    if array.ndim == 0 or array.size != len(array) * size:
+        raise InputError(
+            f"{path}: field '{name}' has shape {array.shape} where rows of shape {space.shape} belong; "
+            "write the data set again"
         )
-    return array.reshape(len(array), -1)
+    array = array.reshape(len(array), size)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and array.dtype.kind in "uib":
+        # In fewer bits, or without sign, counting from another number would wrap around.
+        array = array.astype(np.int64)
+    if not one_hot:
+        return array
+    if isinstance(space, spaces.Discrete):
+        return _one_hot(path, name, array[:, 0] - int(space.start), int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        digits = array - space.start.reshape(-1)
+        counts = space.nvec.reshape(-1)
+        return np.concatenate(
+            [_one_hot(path, name, digits[:, i], int(n)) for i, n in enumerate(counts)], axis=1
+        )
+    return array
 
 
-def _one_hot(ids: Shaped[np.ndarray, " rows"], size: int) -> Float[np.ndarray, "rows size"]:
+def _one_hot(
+    path: check.Path, name: str, ids: Shaped[np.ndarray, " rows"], size: int
+) -> Float[np.ndarray, "rows size"]:
+    check.action_ids(path, name, ids, size)
     return (ids[:, None] == np.arange(size)).astype(np.float32)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,50 +12,43 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from vlbm.data.episodes import Episodes
-from vlbm.data.readers import check, layout
+from vlbm import limits
+from vlbm.data.episodes import Episodes, concatenate_final_observed
+from vlbm.data.readers import check, layout, npy
 from vlbm.data.readers.transitions import Allocate
 from vlbm.errors import InputError
+from vlbm.writing import STANDARD_OUTPUT, unfinished_folder
 
 DESCRIPTION = "episodes.json"
 KIND = "vlbm episodes"
 VERSION = 1
+MOST_TEXT = 1 << 26  # bytes of the description, which is short
 
 
 def load(path: check.Path, *, n_actions: int | None = None) -> Episodes:
-    """Episodes with memory-mapped arrays.
-
-    Only shapes are checked here; values were checked when the folder was written.
-    """
+    """Episodes with memory-mapped arrays, all of whose values are checked, a block at a time."""
     folder = Path(path)
-    with check.translate_errors(path, "a packed folder"):
-        described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    if (
-        not isinstance(described, dict)
-        or described.get("kind") != KIND
-        or described.get("version") != VERSION
-    ):
-        raise InputError(
-            f"{path}: {DESCRIPTION} does not describe packed episodes of version {VERSION}; "
-            "make the folder again with: vlbm data pack"
-        )
-    present = {file.stem for file in folder.glob("*.npy")}
+    described = _read_description(path)
+    fields = dict.fromkeys((*layout.FIELDS, *layout.NUMBERS, "final_observed"))
+    present = [name for name in fields if _has_field(folder, name)]
     check.present(path, present, layout.FIELDS)
-    with check.translate_errors(path, "a packed folder"):
-        arrays = {
-            name: np.load(folder / f"{name}.npy", mmap_mode=mode, allow_pickle=False)
-            for name, mode in _mmap_modes(present).items()
-        }
+    arrays = {name: _open_array(path, folder / f"{name}.npy") for name in present}
     logged = described.get("n_actions")
-    if n_actions is not None and logged is not None and n_actions < logged:
+    if logged is not None and n_actions is None:
+        n_actions = check.action_count(path, f"n_actions of {DESCRIPTION}", logged)
+    elif isinstance(logged, int) and n_actions is not None and n_actions < logged:
         raise InputError(
             f"{path}: has {logged} discrete actions, more than n_actions={n_actions}; leave it out"
         )
+    notes = described.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise InputError(f"{path}: the notes of {DESCRIPTION} are no list of texts; correct or remove them")
     return layout.make_episodes(
         path,
         arrays,
-        n_actions=logged if n_actions is None else n_actions,
-        notes=tuple(described.get("notes", ())),
+        n_actions=n_actions,
+        notes=tuple(notes),
+        names={name: described.get(name) for name in layout.NAMES},
         writer="vlbm data pack",
     )
 
@@ -85,13 +77,15 @@ def save_packed(parts: Episodes | Iterable[Episodes], path: check.Path) -> Episo
         for column in columns.values():
             column.close()
         write_description(folder, whole)
-    return load(path)
+    return load(path, n_actions=whole.n_actions)
 
 
 def write_description(folder: Path, episodes: Episodes) -> None:
     """Write lengths, terminations and metadata."""
     np.save(folder / "length.npy", episodes.length, allow_pickle=False)
     np.save(folder / "terminated.npy", episodes.terminated, allow_pickle=False)
+    if episodes.final_observed is not None:
+        np.save(folder / "final_observed.npy", episodes.final_observed, allow_pickle=False)
     described: dict[str, Any] = {
         "kind": KIND,
         "version": VERSION,
@@ -99,6 +93,7 @@ def write_description(folder: Path, episodes: Episodes) -> None:
         "steps": int(episodes.length.sum()),
         "n_actions": episodes.n_actions,
         "notes": list(episodes.notes),
+        **{name: getattr(episodes, name) for name in layout.NAMES},
     }
     (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
@@ -107,16 +102,16 @@ def write_description(folder: Path, episodes: Episodes) -> None:
 def create_folder(path: check.Path) -> Iterator[Path]:
     """A temporary folder that is renamed to `path` once everything has been written."""
     target = Path(path)
+    if target == STANDARD_OUTPUT:
+        raise InputError("-: is standard output, and this is a folder; give it a name")
     if target.exists():
         raise InputError(f"{path}: exists already; remove it or give another name")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
-    unfinished.mkdir()
-    try:
+    with unfinished_folder(target) as unfinished:
         yield unfinished
-        os.rename(unfinished, target)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            os.rename(unfinished, target)
+        except OSError as error:  # another process was quicker
+            raise InputError(f"{path}: cannot be made ({error.strerror}); give another name") from error
 
 
 def allocate_in(folder: Path) -> Allocate:
@@ -171,10 +166,49 @@ class _Column:
         np.lib.format.write_array_header_1_0(self._file, header)
 
 
-def _mmap_modes(present: set[str]) -> dict[str, Any]:
-    """How to open each field: per-step arrays are mapped, per-episode arrays are read."""
-    fields = (*layout.FIELDS, *(name for name in layout.NUMBERS if name not in layout.FIELDS))
-    return {name: "r" if name in layout.NUMBERS else None for name in fields if name in present}
+def _read_description(path: check.Path) -> dict[str, Any]:
+    """What the folder says of itself."""
+    file = Path(path) / DESCRIPTION
+    limits.check_inside(path, file)
+    with limits.open_regular(file) as opened, check.translate_errors(path, "a packed folder"):
+        limits.check_claim(path, os.fstat(opened.fileno()).st_size, what=DESCRIPTION, limit=MOST_TEXT)
+        described = json.loads(opened.read())
+    if (
+        not isinstance(described, dict)
+        or described.get("kind") != KIND
+        or described.get("version") != VERSION
+    ):
+        raise InputError(
+            f"{path}: {DESCRIPTION} does not describe packed episodes of version {VERSION}; "
+            "make the folder again with: vlbm data pack"
+        )
+    return described
+
+
+def _has_field(folder: Path, name: str) -> bool:
+    return os.path.lexists(folder / f"{name}.npy")
+
+
+def _open_array(path: check.Path, file: Path) -> np.ndarray:
+    """Per-step arrays are mapped, per-episode arrays are read."""
+    name = file.stem
+    limits.check_inside(path, file)
+    with limits.open_regular(file) as opened:
+        held = os.fstat(opened.fileno()).st_size
+        header = npy.read_header(path, name, opened, held=held, kind="a packed folder")
+        with check.translate_errors(path, "a packed folder"):
+            if name not in layout.NUMBERS:
+                limits.check_claim(path, held, what=f"field '{name}'")
+                opened.seek(0)
+                return np.lib.format.read_array(opened, allow_pickle=False)
+            return np.memmap(
+                opened,
+                header.dtype,
+                mode="r",
+                offset=header.offset,
+                shape=header.shape,
+                order="F" if header.fortran_order else "C",
+            )
 
 
 def _append_part(path: check.Path, whole: Episodes, part: Episodes) -> Episodes:
@@ -185,6 +219,7 @@ def _append_part(path: check.Path, whole: Episodes, part: Episodes) -> Episodes:
         whole,
         length=np.concatenate([whole.length, part.length]),
         terminated=np.concatenate([whole.terminated, part.terminated]),
+        final_observed=concatenate_final_observed([whole, part]),
         n_actions=None if whole.n_actions is None else max(whole.n_actions, part.n_actions or 0),
         notes=tuple(dict.fromkeys((*whole.notes, *part.notes))),
     )

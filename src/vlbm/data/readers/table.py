@@ -1,8 +1,10 @@
-"""Tables with one row for each step: Parquet and CSV."""
+"""Tables with one row for each step: Parquet, CSV and JSON records."""
 
 from __future__ import annotations
 
 import csv
+import io
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,14 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet
 from jaxtyping import Bool, Float, Int, Shaped
 
 from vlbm.data.episodes import Episodes
-from vlbm.data.readers import check
+from vlbm.data.readers import check, parquet
 from vlbm.data.readers.columns import DELIMITERS, ColumnMatch, Columns
+from vlbm.data.readers.compressed import open_unpacked
+from vlbm.data.readers.records import is_json, read_records
 from vlbm.data.readers.transitions import assemble
 from vlbm.errors import InputError
+
+LONGEST_HEADER = 1 << 22  # characters; a longer first line is no line of names
 
 
 class RowOrder(NamedTuple):
@@ -29,18 +34,25 @@ class RowOrder(NamedTuple):
 
 
 class ParquetTable:
-    """A Parquet file read one column at a time, to save memory."""
+    """A Parquet file read one column at a time, to save memory; it looks like an Arrow table."""
 
     def __init__(self, path: check.Path) -> None:
         self._path = path
         with check.translate_errors(path, "Parquet"):
-            self._file = pyarrow.parquet.ParquetFile(path)
-            self.names: list[str] = list(self._file.schema_arrow.names)
+            self._file = parquet.open_file(path)
+            self.column_names: list[str] = list(self._file.schema_arrow.names)
             self.num_rows: int = self._file.metadata.num_rows
+        self._read: set[str] = set()
 
     def column(self, name: str) -> pa.ChunkedArray:
+        beside = 8 * self.num_rows * len(self._read - {name})
         with check.translate_errors(self._path, "Parquet"):
-            return self._file.read(columns=[name]).column(name)
+            size = os.stat(self._path).st_size
+            table = parquet.read_columns(self._path, self._file, [name], file_bytes=size, beside=beside)
+            if table.num_rows != self.num_rows:
+                raise ValueError(f"column '{name}' has {table.num_rows} of {self.num_rows} rows")
+        self._read.add(name)
+        return table.column(name)
 
 
 Table: TypeAlias = pa.Table | ParquetTable
@@ -48,14 +60,24 @@ Table: TypeAlias = pa.Table | ParquetTable
 
 def load(path: check.Path, columns: Columns | None = None, *, n_actions: int | None = None) -> Episodes:
     """Episodes of a table whose rows may stand in any order."""
-    parquet = ParquetTable(path) if _is_parquet(path) else None
-    present = parquet.names if parquet else _csv_header(path)[1]
+    table = _open_table(path)
+    present = _csv_header(path)[1] if table is None else table.column_names
+    check.columns(path, present)
     found = (columns or Columns()).find(path, present)
     wanted = list(dict.fromkeys(name for role in found.values() for name in role.names))
     doubled = next((name for name in wanted if present.count(name) > 1), None)
     if doubled is not None:
         raise InputError(f"{path}: has two columns named '{doubled}'; give every column a name of its own")
-    return _assemble(path, parquet or _read_csv(path, wanted), found, n_actions)
+    return _assemble(path, table or _read_csv(path, wanted), found, present, n_actions)
+
+
+def _open_table(path: check.Path) -> Table | None:
+    """What is no CSV file."""
+    with check.translate_errors(path, "a table"), open_unpacked(path) as file:
+        head = file.read(64)
+    if head.startswith(b"PAR1"):
+        return ParquetTable(path)
+    return read_records(path) if is_json(head) else None
 
 
 def load_frame(frame: Any, columns: Columns | None = None, *, n_actions: int | None = None) -> Episodes:
@@ -64,7 +86,8 @@ def load_frame(frame: Any, columns: Columns | None = None, *, n_actions: int | N
     doubled = next((column for column in table.column_names if table.column_names.count(column) > 1), None)
     if doubled is not None:
         raise InputError(f"{name}: has two columns named '{doubled}'; give every column a name of its own")
-    return _assemble(name, table, (columns or Columns()).find(name, table.column_names), n_actions)
+    present = table.column_names
+    return _assemble(name, table, (columns or Columns()).find(name, present), present, n_actions)
 
 
 def _as_table(frame: Any) -> pa.Table:
@@ -85,7 +108,11 @@ def _as_table(frame: Any) -> pa.Table:
 
 
 def _assemble(
-    path: check.Path, table: Table, found: dict[str, ColumnMatch], n_actions: int | None
+    path: check.Path,
+    table: Table,
+    found: dict[str, ColumnMatch],
+    present: Sequence[str],
+    n_actions: int | None,
 ) -> Episodes:
     check.not_empty(path, table.num_rows)
     fields: dict[str, np.ndarray] = {
@@ -96,6 +123,8 @@ def _assemble(
         fields["next_observations"] = _read_vectors(path, table, found["next_observation"])
     if "log_prob" in found:
         fields["log_probs"] = _read_numbers(path, table, found["log_prob"].names[0])
+    if "propensity" in found:
+        fields["propensities"] = _read_numbers(path, table, found["propensity"].names[0])
     fields["actions"], n_actions = _read_actions(path, table, found["action"], n_actions)
 
     terminated, truncated = (
@@ -106,7 +135,16 @@ def _assemble(
         fields = {name: values[rows.order] for name, values in fields.items()}
         terminated = terminated[rows.order]
     fields |= {"terminals": terminated, "timeouts": rows.last & ~terminated}
-    return assemble(path, fields, n_actions=n_actions, notes=_list_assumptions(found, rows))
+    roles = {role: match.names for role, match in found.items()}
+    used = {name for names in roles.values() for name in names}
+    unused = tuple(name for name in present if name not in used)
+    return assemble(
+        path,
+        fields,
+        n_actions=n_actions,
+        notes=_list_assumptions(found, rows),
+        names=roles | ({"unused": unused} if unused else {}),
+    )
 
 
 def _order_rows(
@@ -290,24 +328,22 @@ def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def _is_parquet(path: check.Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(4) == b"PAR1"
-
-
 def _csv_header(path: check.Path) -> tuple[str, list[str]]:
     """The character between columns, and their names."""
-    with check.translate_errors(path, "CSV"), open(path, encoding="utf-8-sig", newline="") as file:
-        line = file.readline()
+    with (
+        check.translate_errors(path, "CSV"),
+        io.TextIOWrapper(open_unpacked(path), encoding="utf-8-sig", newline="") as file,
+    ):
+        line = file.readline(LONGEST_HEADER)
         delimiter = max(DELIMITERS, key=line.count)
         return delimiter, [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
 
 
 def _read_csv(path: check.Path, names: Sequence[str]) -> pa.Table:
     delimiter, present = _csv_header(path)
-    with check.translate_errors(path, "CSV"):
+    with check.translate_errors(path, "CSV"), open_unpacked(path) as file:
         return pyarrow.csv.read_csv(
-            path,
+            file,
             # The header is parsed here, so that blanks around names are ignored.
             read_options=pyarrow.csv.ReadOptions(column_names=present, skip_rows=1),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.readers import check
+from vlbm.data.readers.hints import hint_at_ids, hint_at_probabilities, look_like_probabilities
 from vlbm.errors import InputError
 
 # An array or an HDF5 data set: it has a shape and a type, and a slice of rows is an array.
@@ -17,10 +19,14 @@ Rows = Any
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 LOG_PROB = ("infos/action_log_probs", "log_probs")
-FIELDS = (*REQUIRED, "timeouts", "next_observations", *LOG_PROB)
+PROPENSITY = "propensities"
+FIELDS = (*REQUIRED, "timeouts", "next_observations", *LOG_PROB, PROPENSITY)
 
 BLOCK_ROWS = 65_536
+CLOSE = 1e-4  # two records of one observation differ by rounding alone
 
+
+NO_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 # Allocates the array of a field of Episodes, given its name, shape and type.
 Allocate = Callable[[str, tuple[int, ...], type], np.ndarray]
@@ -31,46 +37,32 @@ def allocate_in_memory(name: str, shape: tuple[int, ...], dtype: type) -> np.nda
 
 
 class Segments(NamedTuple):
-    """Rows of the recorded episodes in the file, and target rows of their observations."""
+    """Rows of the recorded episodes in the file; each has one observation more here than rows there."""
 
-    begin: Int[np.ndarray, " recorded"]  # row of each recorded episode's first step
-    end: Int[np.ndarray, " recorded"]  # and of its last
-    length: Int[np.ndarray, " recorded"]  # steps to keep of each; 0 leaves it out
-    terminated: Bool[np.ndarray, " recorded"]
-    dropped: Int[np.ndarray, " dropped"]  # rows of steps that are left out
-    first_row: Int[np.ndarray, " recorded"]  # of each episode's first observation, where it is kept
+    end: Int[np.ndarray, " episodes"]  # row of each episode's last step
+    terminated: Bool[np.ndarray, " episodes"]
 
     @property
-    def kept(self) -> Bool[np.ndarray, " recorded"]:
-        return self.length > 0
+    def steps(self) -> int:
+        return int(self.end[-1]) + 1
 
     @property
-    def final_row(self) -> Int[np.ndarray, " recorded"]:
-        return self.first_row + self.length
+    def episodes(self) -> int:
+        return len(self.end)
 
-    def steps(self, start: int, stop: int) -> tuple[slice, slice | Bool[np.ndarray, " rows"]]:
-        """Where the steps recorded in some rows go, and which of the rows those are."""
-        first, last = np.searchsorted(self.dropped, (start, stop))
-        target = slice(start - int(first), stop - int(last))
-        if first == last:
-            return target, slice(None)
-        keep = np.ones(stop - start, bool)
-        keep[self.dropped[first:last] - start] = False
-        return target, keep
+    @property
+    def length(self) -> Int[np.ndarray, " episodes"]:
+        return np.diff(self.end, prepend=-1)
 
-    def observations(
-        self, start: int, stop: int
-    ) -> tuple[Int[np.ndarray, " kept"], slice | Bool[np.ndarray, " rows"]]:
-        """Where the observations recorded in some rows go, and which of the rows those are."""
-        first, last = np.searchsorted(self.end, (start, stop - 1))
-        here = slice(int(first), int(last) + 1)
-        count = np.minimum(self.end[here] + 1, stop) - np.maximum(self.begin[here], start)
-        kept = self.kept[here]
-        target = np.arange(start, stop) + np.repeat(self.first_row[here] - self.begin[here], count)
-        if kept.all():
-            return target, slice(None)
-        keep = np.repeat(kept, count)
-        return target[keep], keep
+    @property
+    def final_row(self) -> Int[np.ndarray, " episodes"]:
+        """Where each episode's final observation goes."""
+        return self.end + 1 + np.arange(self.episodes)
+
+    def observation_rows(self, start: int, stop: int) -> Int[np.ndarray, " rows"]:
+        """Where the observations recorded in some rows go."""
+        rows = np.arange(start, stop)
+        return rows + np.searchsorted(self.end, rows)
 
 
 def assemble(
@@ -79,11 +71,13 @@ def assemble(
     *,
     n_actions: int | None = None,
     notes: tuple[str, ...] = (),
+    names: Mapping[str, tuple[str, ...]] = NO_NAMES,
     allocate: Allocate = allocate_in_memory,
 ) -> Episodes:
     """Episodes from fields named as in D4RL; assumptions are appended to `notes`.
 
-    Blocks are read straight into the target arrays, so that the data are in memory only once.
+    `names` are the columns of a table by what they became. Blocks are read straight into the target arrays,
+    so that the data are in memory only once.
     """
     _check_shapes(path, fields)
     terminal = check.flags(path, "terminals", _read_column(path, fields["terminals"]))
@@ -94,45 +88,45 @@ def assemble(
         if "timeouts" in fields:
             assumed += ("the last episode has no end in the file and is read as cut off there",)
     end = np.flatnonzero(done)
-    known = "next_observations" in fields
-    segments = _segment(end, terminal[end], final_known=known)
-    if not segments.length.any():
-        raise InputError(
-            f"{path}: every episode is one step cut off before its outcome was recorded; "
-            "give a file with next observations"
-        )
-    action, n_actions = _read_actions(path, fields["actions"], n_actions, segments, allocate)
-    log_prob = next((name for name in LOG_PROB if name in fields), None)
+    segments = Segments(end, terminal[end])
+    observation, contradictions = _read_observations(path, fields, segments, allocate)
+    action, n_actions = _read_actions(path, fields["actions"], n_actions, allocate)
+    known = "next_observations" in fields or bool(segments.terminated.all())
+    log_prob = _read_log_probs(path, fields, discrete=n_actions is not None, allocate=allocate)
     return Episodes(
-        observation=_read_observations(path, fields, segments, allocate),
+        observation=observation,
         action=action,
         reward=_read_steps(
-            path,
-            "rewards",
-            fields["rewards"],
-            segments,
-            allocate("reward", (_count_steps(segments),), np.float32),
+            path, "rewards", fields["rewards"], allocate("reward", (segments.steps,), np.float32)
         ),
-        length=segments.length[segments.kept],
-        terminated=segments.terminated[segments.kept],
-        log_prob=None
-        if log_prob is None
-        else _read_steps(
-            path,
-            log_prob,
-            fields[log_prob],
-            segments,
-            allocate("log_prob", (_count_steps(segments),), np.float32),
-        ),
+        length=segments.length,
+        terminated=segments.terminated,
+        log_prob=log_prob,
         n_actions=n_actions,
-        notes=(*notes, *assumed, *(() if known else _note_unknown_finals(segments))),
+        final_observed=None if known else segments.terminated.copy(),
+        observation_names=_name_numbers(names.get("observation", ()), observation),
+        action_names=_name_numbers(names.get("action", ()), action),
+        columns=names,
+        notes=(
+            *notes,
+            *assumed,
+            *contradictions,
+            *(() if "next_observations" in fields else _note_unknown_finals(segments)),
+            *hint_at_ids(action),
+            *hint_at_probabilities(log_prob),
+        ),
     )
+
+
+def _name_numbers(names: tuple[str, ...], values: Shaped[np.ndarray, "rows *size"]) -> tuple[str, ...] | None:
+    """Names of the numbers in a vector, where every number had a column of its own."""
+    return names if values.ndim == 2 and values.shape[1] == len(names) else None
 
 
 def _check_shapes(path: check.Path, fields: Mapping[str, Rows]) -> None:
     for name, values in fields.items():
         check.numeric(path, name, values.dtype)
-        if name in ("rewards", "terminals", "timeouts", *LOG_PROB):
+        if name in ("rewards", "terminals", "timeouts", *LOG_PROB, PROPENSITY):
             check.column(path, name, values.shape)
     count = fields["rewards"].shape[0]
     for name, values in fields.items():
@@ -181,52 +175,37 @@ def _find_jumps(path: check.Path, fields: Mapping[str, Rows]) -> Bool[np.ndarray
     return jump
 
 
-def _segment(
-    end: Int[np.ndarray, " recorded"], terminated: Bool[np.ndarray, " recorded"], *, final_known: bool
-) -> Segments:
-    """The segments; without next observations, truncated episodes lose their last step."""
-    recorded = np.diff(end, prepend=-1)
-    # The outcome of the last step of a truncated episode is unknown, so its observation becomes the final
-    # one. In terminated episodes no observation is needed after it, and the last reward is kept.
-    shortened = np.zeros_like(terminated) if final_known else ~terminated
-    length = recorded - shortened
-    observations = np.where(length > 0, length + 1, 0)
-    return Segments(
-        begin=end + 1 - recorded,
-        end=end,
-        length=length,
-        terminated=terminated,
-        dropped=end[shortened],
-        first_row=np.cumsum(observations) - observations,
-    )
-
-
 def _read_observations(
     path: check.Path, fields: Mapping[str, Rows], segments: Segments, allocate: Allocate
-) -> Float[np.ndarray, "steps+episodes obs"]:
+) -> tuple[Float[np.ndarray, "steps+episodes obs"], tuple[str, ...]]:
+    """Observations with each episode's final one, and what contradicts them."""
     size = check.vectors(path, "observations", fields["observations"].shape)
-    observation = allocate(
-        "observation", (_count_steps(segments) + int(segments.kept.sum()), size), np.float32
-    )
+    observation = allocate("observation", (segments.steps + segments.episodes, size), np.float32)
     for start, block in _iterate_blocks(path, "observations", fields["observations"]):
-        target, rows = segments.observations(start, start + len(block))
-        observation[target] = block[rows]
+        observation[segments.observation_rows(start, start + len(block))] = block
+    final_row = segments.final_row
     if "next_observations" not in fields:
-        done = segments.final_row[segments.kept & segments.terminated]
-        observation[done] = observation[done - 1]
-        return observation
+        observation[final_row] = observation[final_row - 1]
+        return observation, ()
     following, end = fields["next_observations"], segments.end
+    differ = 0
     for start, stop in _block_bounds(following):
+        block = _read_slice(path, following, start, stop).reshape(stop - start, size)
         first, last = np.searchsorted(end, (start, stop))
-        if first < last:
-            final = _read_slice(path, following, start, stop)[end[first:last] - start]
-            final = check.finite(path, "next_observations", final, at=end[first:last])
-            observation[segments.final_row[first:last]] = final.reshape(last - first, size)
-    return observation
+        final = check.finite(path, "next_observations", block[end[first:last] - start], at=end[first:last])
+        observation[final_row[first:last]] = final
+        recorded = observation[segments.observation_rows(start, stop) + 1]
+        differ += int((np.abs(block - recorded) > CLOSE * (1 + np.abs(recorded))).any(axis=1).sum())
+    if not differ:
+        return observation, ()
+    return observation, (
+        f"next observations contradict the observations of the steps after them ({differ} of "
+        f"{segments.steps} steps): only those of last steps are used; check the order of the rows",
+    )
 
 
 def _read_actions(
-    path: check.Path, values: Rows, n_actions: int | None, segments: Segments, allocate: Allocate
+    path: check.Path, values: Rows, n_actions: int | None, allocate: Allocate
 ) -> tuple[Float[np.ndarray, "steps act"] | Int[np.ndarray, " steps"], int | None]:
     """Vectors, or ids where there is one whole number for each step or `n_actions` says so."""
     size = check.vectors(path, "actions", values.shape)
@@ -235,38 +214,59 @@ def _read_actions(
             f"{path}: field 'actions' has {size} numbers in each row, but n_actions={n_actions} asks for "
             "discrete actions, one id for each step; leave out n_actions"
         )
+    steps = values.shape[0]
     if n_actions is not None or (size == 1 and values.dtype.kind in "iub"):
         ids, n_actions = check.action_ids(path, "actions", _read_column(path, values), n_actions)
-        action = allocate("action", (_count_steps(segments),), np.int32)
-        target, rows = segments.steps(0, len(ids))
-        action[target] = ids[rows]
+        action = allocate("action", (steps,), np.int32)
+        action[:] = ids
         return action, n_actions
-    return _read_steps(
-        path, "actions", values, segments, allocate("action", (_count_steps(segments), size), np.float32)
-    ), None
+    return _read_steps(path, "actions", values, allocate("action", (steps, size), np.float32)), None
+
+
+def _read_log_probs(
+    path: check.Path, fields: Mapping[str, Rows], *, discrete: bool, allocate: Allocate
+) -> Float[np.ndarray, " steps"] | None:
+    """Logged log-probabilities, or the logarithms of logged probabilities."""
+    given = [name for name in (*LOG_PROB, PROPENSITY) if name in fields]
+    if not given:
+        return None
+    name = given[0]
+    if PROPENSITY in given and len(given) > 1:
+        raise InputError(f"{path}: has both '{name}' and '{PROPENSITY}', which say the same; leave out one")
+    values = fields[name]
+    log_prob = _read_steps(path, name, values, allocate("log_prob", (values.shape[0],), np.float32))
+    if name == PROPENSITY:
+        wrong = (log_prob <= 0) | (log_prob > 1)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise InputError(
+                f"{path}: field '{name}' holds {log_prob[row]:g} in row {row} (rows count from 0); the "
+                "probability of an action that was taken lies above 0 and is at most 1 (give logarithms of "
+                "densities as log_prob)"
+            )
+        return np.log(log_prob, out=log_prob)
+    if discrete and look_like_probabilities(log_prob):
+        raise InputError(
+            f"{path}: field '{name}' lies in (0, 1] everywhere, and the logarithm of an id's probability is "
+            "never above 0: these look like probabilities; give them as propensity (--column propensity=NAME)"
+        )
+    return log_prob
 
 
 def _read_steps(
-    path: check.Path, name: str, values: Rows, segments: Segments, out: Float[np.ndarray, "steps *size"]
+    path: check.Path, name: str, values: Rows, out: Float[np.ndarray, "steps *size"]
 ) -> Float[np.ndarray, "steps *size"]:
-    """The steps that are kept of a field, written where they belong."""
+    """A field, written where it belongs."""
     for start, block in _iterate_blocks(path, name, values):
-        target, rows = segments.steps(start, start + len(block))
-        out[target] = block[rows].reshape(-1, *out.shape[1:])
+        out[start : start + len(block)] = block.reshape(-1, *out.shape[1:])
     return out
-
-
-def _count_steps(segments: Segments) -> int:
-    return int(segments.length.sum())
 
 
 def _note_unknown_finals(segments: Segments) -> tuple[str, ...]:
     """What was assumed because next observations were not recorded."""
     counts = {
         "terminated episodes repeat their last observation as the final one": segments.terminated,
-        "cut-off episodes lose their last step, whose outcome is unknown": ~segments.terminated
-        & segments.kept,
-        "cut-off episodes of a single step are left out": segments.length == 0,
+        "what came of the last step of cut-off episodes is unknown": ~segments.terminated,
     }
     return tuple(
         f"no next observations: {what} ({affected.sum()} of {len(affected)} episodes)"

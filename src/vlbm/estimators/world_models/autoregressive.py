@@ -17,12 +17,20 @@ from vlbm.worlds.autoregressive import AutoRegressiveWorld, Member
 
 @dataclass(frozen=True)
 class AutoRegressive(TransitionSettings):
-    """An ensemble of auto-regressive models, mixed with learnt weights like VLBM's branches."""
+    """An ensemble of auto-regressive models, mixed with learnt weights like VLBM's branches.
+
+    Args:
+        members: Networks of an ensemble.
+        units: Hidden layers of a network.
+        masked_units: Units for every column of the observation.
+        member_weight: Weight of the members' own likelihood beside that of their consensus.
+        method: What tables call it.
+    """
 
     members: int = 5
     units: tuple[int, ...] = (200, 200)
-    masked_units: int = 8  # for every column of the observation
-    member_weight: float = 1.0  # of the members' own likelihood beside that of their consensus
+    masked_units: int = 8
+    member_weight: float = 1.0
     method: str = "ar"
 
     def __post_init__(self) -> None:

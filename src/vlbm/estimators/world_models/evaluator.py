@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,18 +13,28 @@ import numpy as np
 from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
-from vlbm.errors import InputError
-from vlbm.estimators.base import Answer, Evaluator, Request, flatten_settings
-from vlbm.nn.training import History
+from vlbm.estimators.base import Evaluator, Request, flatten_settings
+from vlbm.estimators.world_models.saved_model import read_model
+from vlbm.nn.training import History, read_history
+from vlbm.results.behaviour import keep_rewards, only_rewards
+from vlbm.results.diagnostics.lengths import length_warnings
 from vlbm.results.diagnostics.support import Support
 from vlbm.results.diagnostics.trust import OUTSIDE, support_warnings
-from vlbm.results.estimate import Estimate, from_returns
-from vlbm.storage import load_tree, read_information, save_tree, write_text
+from vlbm.results.estimate import Estimate, Estimates, from_returns
+from vlbm.schema import check_entries, refuse_damage
+from vlbm.storage import check_numbers, load_tree, save_tree, write_text
 from vlbm.version import VERSION
 from vlbm.worlds.base import World
 from vlbm.worlds.rollout import rollout
 
 MODEL_FILE = "model.safetensors"
+REWARDS = 1_000_000  # logged steps whose rewards are saved
+# Of them, how many there are and of what type.
+KEPT: dict[str, tuple[str, Any]] = {
+    "reward": ("steps", np.float32),
+    "length": ("episodes", np.int64),
+    "terminated": ("episodes", bool),
+}
 SINGLE = "a single model: its intervals do not know how far models disagree; models=3 or more shows it"
 
 
@@ -46,6 +56,7 @@ class WorldEvaluator(Evaluator):
     horizon: int  # the longest logged episode
     histories: tuple[History, ...]
     support: Support | None = None  # where the log has data; unknown for data larger than memory
+    logged_rewards: Episodes | None = field(default=None, repr=False)  # what a saved model keeps of the log
 
     @property
     def model(self) -> World:
@@ -62,19 +73,27 @@ class WorldEvaluator(Evaluator):
             self.horizon,
         )
 
-    def answer(self, request: Request) -> Answer:
+    @property
+    def rewards(self) -> Episodes | None:
+        return self.logged_rewards if self.log is None else self.log
+
+    @property
+    def initial_observations(self) -> Float[np.ndarray, "starts obs"]:
+        return self.initial
+
+    def estimate(self, request: Request) -> Estimates:
         """The returns of `episodes` imagined episodes of every policy in every world."""
-        parts = [self.imagine(index, request) for index in range(len(self.worlds))]
-        rows = tuple(self._row(name, [part[name] for part in parts], request) for name in request.policies)
-        return Answer(
-            rows,
-            {
-                "horizon": request.horizon,
-                "episodes": request.episodes,
-                "actions": request.actions,
-            },
-            warnings=() if len(self.worlds) > 1 else (SINGLE,),
+        with request.progress.shared_display(parts=len(self.worlds)) as progress:
+            shared = replace(request, progress=progress)
+            parts = [self.imagine(index, shared) for index in range(len(self.worlds))]
+        imagined = [episodes for part in parts for episodes in part.values()]
+        endless = () if self.rewards is None else length_warnings(imagined, self.rewards, request.horizon)
+        return self.tabulate(
+            request,
+            (self._row(name, [part[name] for part in parts], request) for name in request.policies),
+            warnings=(*(() if len(self.worlds) > 1 else (SINGLE,)), *endless),
             interrupted=any(history.interrupted for history in self.histories),
+            episodes=request.episodes,
         )
 
     def _row(self, name: str, imagined: list[Episodes], request: Request) -> Estimate:
@@ -85,6 +104,8 @@ class WorldEvaluator(Evaluator):
             logged=self.data["episodes"],
             confidence=request.confidence,
         )
+        ended = np.mean([episodes.terminated.mean() for episodes in imagined])
+        row = replace(row, terminated=float(ended))
         if self.support is None:
             return row
         outside = float(np.mean([self.support.outside_share(episodes) for episodes in imagined]))
@@ -123,9 +144,15 @@ class WorldEvaluator(Evaluator):
         worlds = tuple(replace(world, imagination=settings.imagination) for world in self.worlds)
         return replace(self, settings=settings, worlds=worlds)
 
+    def with_log(self, log: Episodes) -> WorldEvaluator:
+        """The same with the data beside it, if they are those that a loaded model was fitted to."""
+        same = (self.data["episodes"], self.data["steps"]) == (log.count, log.steps)
+        return replace(self, log=log) if same else self
+
     def save(self, directory: str | Path) -> None:
         """Everything needed to evaluate again: weights as safetensors, the rest as JSON."""
         directory = Path(directory)
+        kept = None if self.rewards is None else keep_rewards(self.rewards, most=REWARDS)
         information = {
             "method": self.method,
             "version": VERSION,
@@ -134,6 +161,7 @@ class WorldEvaluator(Evaluator):
             "models": len(self.worlds),
             "starts": len(self.initial),
             "references": None if self.support is None else len(self.support.references),
+            "rewards": None if kept is None else {"steps": kept.steps, "episodes": kept.count},
             "horizon": self.horizon,
             "seed": self.seed,
             "data": dict(self.data),
@@ -144,6 +172,8 @@ class WorldEvaluator(Evaluator):
         tree = {"worlds": self.worlds, "initial": self.initial}
         if self.support is not None:
             tree["support"] = asdict(self.support)
+        if kept is not None:
+            tree["rewards"] = {name: getattr(kept, name) for name in KEPT}
         save_tree(directory / MODEL_FILE, tree, information=information)
         write_text(directory / "model.json", json.dumps(information, indent=2) + "\n")
 
@@ -151,17 +181,28 @@ class WorldEvaluator(Evaluator):
     def load(cls, directory: str | Path, settings_type_of: Callable[[str], type]) -> WorldEvaluator:
         """A saved evaluator; `settings_type_of` gives the dataclass of a method's settings."""
         path = Path(directory) / MODEL_FILE
-        information = read_information(path)
-        settings = settings_from(settings_type_of(information["method"]), information["settings"])
+        with refuse_damage(path, "save the model again, or fit it again"):
+            return cls._read(path, settings_type_of)
+
+    @classmethod
+    def _read(cls, path: Path, settings_type_of: Callable[[str], type]) -> WorldEvaluator:
+        information, settings, world = read_model(path, settings_type_of)
         shape = information["shape"]
         like: dict[str, Any] = {
-            "worlds": tuple(settings.empty_world(shape) for _ in range(information["models"])),
-            "initial": np.zeros((information["starts"], shape["observations"]), np.float32),
+            "worlds": (world,) * information["models"],
+            "initial": jax.ShapeDtypeStruct((information["starts"], shape["observations"]), np.float32),
         }
         references = information.get("references")
         if references is not None:
             like["support"] = asdict(Support.empty(references, shape["observations"] + shape["actions"]))
+        sizes = information.get("rewards")
+        if sizes is not None:
+            check_entries(sizes, {"steps": int, "episodes": int})
+            like["rewards"] = {
+                name: jax.ShapeDtypeStruct((sizes[count],), kind) for name, (count, kind) in KEPT.items()
+            }
         tree = load_tree(path, like)
+        check_numbers(path, tree)
         return cls(
             settings=settings,
             worlds=tree["worlds"],
@@ -169,10 +210,11 @@ class WorldEvaluator(Evaluator):
             horizon=information["horizon"],
             seed=information["seed"],
             data=information["data"],
-            histories=tuple(History(**history) for history in information["histories"]),
+            histories=tuple(read_history(history) for history in information["histories"]),
             seconds=information["seconds"],
             notes=tuple(information["notes"]),
             support=Support(**tree["support"]) if "support" in tree else None,
+            logged_rewards=only_rewards(**tree["rewards"]) if "rewards" in tree else None,
         )
 
     def _starts(self, episodes: int, seed: int) -> Float[np.ndarray, "episodes obs"]:
@@ -181,16 +223,3 @@ class WorldEvaluator(Evaluator):
         rounds = -(-episodes // len(self.initial))
         order = np.concatenate([generator.permutation(len(self.initial)) for _ in range(rounds)])
         return self.initial[order[:episodes]]
-
-
-def settings_from(settings_type: type, values: Mapping[str, Any]) -> Any:
-    """Settings from JSON: lists are tuples again; settings of another version are named."""
-    known = {field.name for field in fields(settings_type)}
-    unknown = sorted(values.keys() - known)
-    if unknown:
-        raise InputError(
-            f"the model was saved by another version of vlbm: unknown settings {', '.join(unknown)}"
-        )
-    return settings_type(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    )

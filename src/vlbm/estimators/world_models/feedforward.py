@@ -15,9 +15,14 @@ from vlbm.worlds.feedforward import EnsembleImagination, EnsembleKind, FeedForwa
 
 @dataclass(frozen=True)
 class FeedForward(TransitionSettings):
-    """An ensemble of feed-forward Gaussian networks, each of which predicts a whole step at once."""
+    """An ensemble of feed-forward Gaussian networks, each of which predicts a whole step at once.
 
-    ensemble: EnsembleKind = "episode"  # all members together, or one per imagined episode or step
+    Args:
+        ensemble: Who predicts: all members together (`average`), or one per imagined `episode` or `step`.
+        method: What tables call it.
+    """
+
+    ensemble: EnsembleKind = "episode"
     method: str = "ff"
 
     @property

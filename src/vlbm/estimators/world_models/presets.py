@@ -77,7 +77,10 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "vlm": of_ablation("vlm", **ONE_BRANCH, rsa="none"),
     "vlm-rsa": of_ablation("vlm-rsa", **ONE_BRANCH),
     "vlm-rsa-mse": of_ablation("vlm-rsa-mse", **ONE_BRANCH, rsa="mse"),
-    "vlm-rsa-ensemble": of_ablation("vlm-rsa-ensemble", ensemble=True, termination="branches"),
+    # Whole models, each trained as the VLM with RSA is.
+    "vlm-rsa-ensemble": of_ablation(
+        "vlm-rsa-ensemble", ensemble=True, elbo_weight=1.0, termination="branches"
+    ),
     "ff": ENSEMBLE,
     "ar": {**ENSEMBLE, "paper": AR_PAPER},
 }

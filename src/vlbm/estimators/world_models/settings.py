@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,14 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
+from vlbm.data.outcomes import describe_left_out
 from vlbm.data.sampler import MappedSampler, Plan, Sampler, Window
 from vlbm.data.scaler import Scaler
 from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
-from vlbm.estimators.base import Estimator, Run, describe_data, flatten_settings
+from vlbm.estimators.base import Estimator, describe_data, flatten_settings
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
-from vlbm.estimators.world_models.validation import open_loop_validation
+from vlbm.estimators.world_models.validation import foresight_warnings, open_loop_validation
 from vlbm.nn.optimiser import Schedule
 from vlbm.nn.training import History, LossOutput, train
 from vlbm.parallel import Devices, run_parallel
@@ -87,55 +88,75 @@ class WorldSettings(Estimator[WorldEvaluator]):
             validate_every=self.validate_every,
         )
 
-    def learn(self, episodes: Episodes, run: Run) -> WorldEvaluator:
+    def learn(
+        self,
+        episodes: Episodes,
+        *,
+        seed: int,
+        directory: Path | None,
+        resume: bool,
+        progress: Progress,
+        **_: Any,
+    ) -> WorldEvaluator:
         """Train as many worlds as asked for, each from its own seed, and keep those that validate best."""
         check_enough(episodes)
-        training, held_out = EpisodeView.of(episodes).split(self.held_out, seed=run.seed)
+        left_out = describe_left_out(episodes, ~episodes.outcome_known)
+        training, held_out = EpisodeView.of(episodes).split(self.held_out, seed=seed)
         settings: Any = self  # a dataclass, as every subclass is
         identity = {
             "settings": flatten_settings(asdict(settings)),
             "data": episodes.fingerprint(),
-            "seed": run.seed,
+            "seed": seed,
         }
 
         def train_one(index: int, devices: Devices) -> tuple[Any, History]:
-            title = "training" if self.models == 1 else f"training {index + 1}/{self.models}"
             return self.train_world(
                 training,
                 held_out,
-                key=jax.random.fold_in(jax.random.key(run.seed), index),
-                checkpoint=run.directory and run.directory / f"checkpoint_{index}.safetensors",
-                resume=run.resume,
+                key=jax.random.fold_in(jax.random.key(seed), index),
+                checkpoint=directory and directory / f"checkpoint_{index}.safetensors",
+                resume=resume,
                 identity={**identity, "model": index},
                 devices=devices,
-                progress=progress.with_title(title),
+                progress=together.with_title(f"training {self.method}"),
             )
 
-        with run.progress.shared_display() as progress:
+        with progress.shared_display(parts=self.models) as together:
             jobs = [partial(train_one, index) for index in range(self.models)]
             trained = run_parallel(jobs, batch=self.batch)
         interrupted = any(history.interrupted for _, history in trained)
         kept = select(trained, self.keep or self.models)
         worlds = tuple(world for world, _ in kept)
         histories = tuple(replace(history, interrupted=interrupted) for _, history in kept)
-        notes = [*episodes.notes, *_doubts(episodes)]
+        notes = [*episodes.notes, *left_out, *_doubts(episodes)]
         if interrupted:
             reached = ", ".join(str(history.best_step) for history in histories)
             notes.append(
                 f"training was interrupted; the best so far is used ({len(kept)} of {self.models} models, "
                 f"step {reached} of {self.steps})"
             )
+        notes += self.doubt_foresight(worlds, histories, held_out)
         return WorldEvaluator(
             settings=self,
             worlds=worlds,
             initial=episodes.initial_observations(),
             horizon=episodes.longest,
-            seed=run.seed,
+            seed=seed,
             data=describe_data(episodes),
             histories=histories,
-            support=None if episodes.mapped else Support.of(episodes, seed=run.seed),
+            support=None if episodes.mapped else Support.of(episodes, seed=seed),
             notes=tuple(notes),
         )
+
+    def doubt_foresight(
+        self, worlds: Sequence[World], histories: Sequence[History], held_out: EpisodeView
+    ) -> tuple[str, ...]:
+        """Warns of worlds that validated no better than guesses would."""
+        scores = [history.best_score for history in histories if history.best_score is not None]
+        if not scores:  # never validated, as interrupted training
+            return ()
+        whole = self.plan(int(held_out.length.max())).whole
+        return foresight_warnings(float(np.mean(scores)), worlds[0], held_out, from_starts=whole)
 
     def train_world(
         self,
@@ -266,7 +287,7 @@ def check_enough(episodes: Episodes) -> None:
     if episodes.length.max() < 2:
         raise InputError(
             "episodes: every one has a single step, so there are no dynamics to learn; check the episode "
-            "ids or ends (a world model needs steps that follow each other)"
+            "ids or ends (a world model needs steps that follow each other; wpdis does not)"
         )
 
 

@@ -21,29 +21,53 @@ from vlbm.worlds.transition import EmissionKind
 
 @dataclass(frozen=True)
 class TransitionSettings(WorldSettings):
-    """Settings of a model of p(s', r, d | s, a), trained on single steps."""
+    """Settings of a model of p(s', r, d | s, a), trained on single steps.
+
+    Args:
+        members: Networks of an ensemble.
+        units: Hidden layers of a network.
+        scale_floor: Smallest scale of a predicted number, in deviations of the logged ones.
+        standardise_actions: Whether networks see standardised actions.
+        emission: Predict how observations change, or what they become.
+        batch: Steps in a batch.
+        steps: Steps of training.
+        learning_rate: Its largest value.
+        warm_up: Steps in which the learning rate rises to it.
+        decay: How the learning rate falls.
+        decay_rate: Of `cosine`: what remains of the learning rate at the end; of `exponential`: its factor
+            per step.
+        clip: Largest norm of a gradient; None clips nothing.
+        weight_decay: L2 on the weights of hidden layers.
+        held_out: Share of episodes kept for validation.
+        validate_every: Steps between validations.
+        models: Whole ensembles, trained from different seeds; their estimates are averaged.
+        keep: How many are kept, those that validate best; None keeps all.
+        sampling: Draw observations and rewards (`all`), or take their means (`none`).
+        clip_margin: How far predictions may leave the logged range, as a share of it; None lets them.
+        method: What tables call it.
+    """
 
     # The networks
     members: int = 4
     units: tuple[int, ...] = (200, 200, 200)
     scale_floor: float = 0.01
     standardise_actions: bool = True
-    emission: EmissionKind = "difference"  # predict how observations change, or what they become
+    emission: EmissionKind = "difference"
     # The training
     batch: int = 256
     steps: int = 20_000
     learning_rate: float = 1e-3
     warm_up: int = 100
     decay: Literal["cosine", "exponential"] = "cosine"
-    decay_rate: float = 0.05  # what remains of the learning rate at the end
+    decay_rate: float = 0.05
     clip: float | None = 20.0
     weight_decay: float = 0.0
-    held_out: float = 0.1  # share of episodes kept for validation
+    held_out: float = 0.1
     validate_every: int = 1000
-    models: int = 1  # whole ensembles, trained from different seeds; their estimates are averaged
-    keep: int | None = None  # those that validate best; none keeps all
+    models: int = 1
+    keep: int | None = None
     # The imagination
-    sampling: Literal["all", "none"] = "none"  # draw observations and rewards, or take their means
+    sampling: Literal["all", "none"] = "none"
     clip_margin: float | None = 0.1
     # What tables call it
     method: str = "transition"

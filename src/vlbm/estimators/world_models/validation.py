@@ -15,9 +15,11 @@ from vlbm.data.sampler import Plan, Window, held_out_windows
 from vlbm.data.scaler import Scaler
 from vlbm.data.view import EpisodeView
 from vlbm.worlds.base import Imagination, World, predict
+from vlbm.worlds.vlbm import BranchingModel, Weights, algorithm_1
 
 STEPS = 10  # longer open loops under logged actions mislead: see docs/method.md
 WINDOWS = 512
+FORESEES = 0.95  # a model whose squared error is a larger share of that of guesses has learnt nothing
 
 
 def open_loop_validation(
@@ -27,10 +29,40 @@ def open_loop_validation(
 
     A model of whole episodes has only ever begun with their first state, so its windows begin there too.
     """
-    windows = held_out_windows(held_out, Plan(WINDOWS, STEPS, at_start=1.0 if from_starts else 0.1), seed=0)
+    windows = validation_windows(held_out, from_starts=from_starts)
     # Means, not draws: validation should rank models, not their noise.
     score = _compile_score(replace(imagination, sampling="none"))
     return lambda world: float(score(world, windows))
+
+
+def validation_windows(held_out: EpisodeView, *, from_starts: bool) -> Window:
+    return held_out_windows(held_out, Plan(WINDOWS, STEPS, at_start=1.0 if from_starts else 0.1), seed=0)
+
+
+def foresight_warnings(
+    error: float, world: World, held_out: EpisodeView, *, from_starts: bool
+) -> tuple[str, ...]:
+    """Warns where a validation error is hardly smaller than that of guesses, in the scales of a world."""
+    ignorant = float(ignorant_error(world, validation_windows(held_out, from_starts=from_starts)))
+    if error < FORESEES * ignorant or ignorant == 0:
+        return ()
+    return (
+        f"the model has hardly learnt anything: over {STEPS} held-out steps its squared error is "
+        f"{error / ignorant:.2g} times that of predicting no change and the mean reward; train it longer "
+        "(--set steps=...), or do not trust it",
+    )
+
+
+def ignorant_error(world: World, windows: Window) -> Float[Array, ""]:
+    """The same error of the better of two guesses: nothing changes, or all is as on average."""
+    weight = windows.valid / jnp.maximum(windows.valid.sum(axis=0), 1) / windows.valid.shape[1]
+
+    def total(squared: Array) -> Array:
+        return (jnp.where(windows.valid, squared.mean(-1), 0.0) * weight).sum()
+
+    seen = world.observation.apply(windows.observation)
+    still, average = total((seen[:, 1:] - seen[:, :1]) ** 2), total(seen[:, 1:] ** 2)
+    return jnp.minimum(still, average) + total(world.reward.apply(windows.reward[..., None]) ** 2)
 
 
 @lru_cache(maxsize=16)
@@ -58,3 +90,11 @@ def open_loop_error(world: World, windows: Window) -> Float[Array, ""]:
     return error(world.observation, outcome.observation, windows.observation[:, 1:]) + error(
         world.reward, outcome.reward[..., None], windows.reward[..., None]
     )
+
+
+def held_out_bound(model: BranchingModel, held_out: EpisodeView, plan: Plan) -> float:
+    """The bound (eq. 6) of held-out windows per step, averaged over branches; batch norms see the windows."""
+    windows = held_out_windows(held_out, plan._replace(batch=min(WINDOWS, plan.batch)), seed=0)
+    _, terms, _ = eqx.filter_jit(algorithm_1)(model, windows, Weights(), key=jax.random.key(0))
+    branches, steps = len(model.weight_root), windows.valid.sum() / len(windows.valid)
+    return float((terms.reconstruction - terms.initial_kl - terms.kl) / branches / steps)

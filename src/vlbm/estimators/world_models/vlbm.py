@@ -22,35 +22,79 @@ from vlbm.worlds.vlbm import BranchingModel, RsaKind, TerminationKind, Weights, 
 
 @dataclass(frozen=True)
 class VLBM(WorldSettings):
-    """The variational latent branching model; the defaults are the `default` preset."""
+    """The variational latent branching model; the defaults are the `default` preset.
+
+    Args:
+        branches: Decoder branches.
+        latents: Size of the latent.
+        units: Size of the recurrent state.
+        head_units: Hidden layers of encoder and decoder heads.
+        g_units: Hidden layers of g; its last layer is linear.
+        activation: Between layers.
+        normalisation: Batch normalisation, or none.
+        spread: What softplus gives.
+        scale_floor: Smallest scale of a predicted number, in deviations of the logged ones.
+        ensemble: An encoder for every branch: an ensemble of whole models.
+        standardise_actions: Whether networks see standardised actions.
+        drive: Whose latents a branch follows in training: its `own`, or the `encoder`'s.
+        start: z_0 from q(z_0|s_0) and a logged state (`encoder`), or from N(0, I) (`prior`).
+        emission: Whether decoders emit states or differences to the state before.
+        rsa: Which recurrent state alignment.
+        rsa_weight: C1 of the paper.
+        elbo_weight: C2 of the paper; one over the branches averages their bounds.
+        kl_weight: Weight of the KL terms.
+        initial_kl_weight: Weight of the KL term of z_0.
+        mixture_weight: Weight of the mixture's likelihood; 0 trains branches by their bounds alone.
+        termination: Whose likelihood of terminations counts.
+        window: Steps of a training window; None trains on whole episodes.
+        at_start: Share of windows that begin with an episode.
+        batch: Windows in a batch.
+        steps: Steps of training.
+        learning_rate: Its largest value.
+        warm_up: Steps in which the learning rate rises to it.
+        decay: How the learning rate falls.
+        decay_rate: Of `cosine`: what remains of the learning rate at the end; of `exponential`: its factor
+            per step.
+        clip: Largest norm of a gradient; None clips nothing.
+        weight_decay: L2 on the weights of hidden layers.
+        held_out: Share of episodes kept for validation.
+        validate_every: Steps between validations.
+        models: How many are trained, from different seeds; the estimates of those kept are averaged.
+        keep: How many are kept, those that validate best; None keeps all.
+        sampling: What is drawn in an imagined episode: `all`, `latents`, or `none` (means).
+        reencode_every: Imagined steps after which the latent is read off the predicted state again; None
+            never does.
+        clip_margin: How far predictions may leave the logged range, as a share of it; None lets them.
+        method: What tables call it.
+    """
 
     # The networks
     branches: int = 3
     latents: int = 32
     units: int = 128
     head_units: tuple[int, ...] = (128, 64)
-    g_units: tuple[int, ...] = (128,)  # hidden layers of g; its last layer is linear
+    g_units: tuple[int, ...] = (128,)
     activation: Literal["silu", "relu"] = "silu"
     normalisation: Literal["none", "batch"] = "none"
-    spread: Literal["scale", "variance"] = "scale"  # what softplus gives
+    spread: Literal["scale", "variance"] = "scale"
     scale_floor: float = 0.01
-    ensemble: bool = False  # an encoder for every branch: an ensemble of whole models
+    ensemble: bool = False
     standardise_actions: bool = True
     # The model
-    drive: Literal["own", "encoder"] = "own"  # whose latents a branch follows in training
-    start: Literal["encoder", "prior"] = "encoder"  # z_0 from q(z_0|s_0) and a logged state, or from N(0, I)
+    drive: Literal["own", "encoder"] = "own"
+    start: Literal["encoder", "prior"] = "encoder"
     emission: Literal["state", "difference"] = "difference"
     # The objective
     rsa: RsaKind = "pairwise"
-    rsa_weight: float = 0.1  # C1
-    elbo_weight: float = 1 / 3  # C2; one over the branches averages their bounds
+    rsa_weight: float = 0.1
+    elbo_weight: float = 1 / 3
     kl_weight: float = 0.1
     initial_kl_weight: float = 0.01
-    mixture_weight: float = 1.0  # 0 trains branches by their bounds alone
+    mixture_weight: float = 1.0
     termination: TerminationKind = "both"
     # The training
-    window: int | None = 10  # steps; None trains on whole episodes
-    at_start: float = 0.1  # share of windows that begin with an episode
+    window: int | None = 10
+    at_start: float = 0.1
     batch: int = 128
     steps: int = 4000
     learning_rate: float = 3e-3
@@ -59,10 +103,10 @@ class VLBM(WorldSettings):
     decay_rate: float = 0.05
     clip: float | None = 200.0
     weight_decay: float = 0.0
-    held_out: float = 0.1  # share of episodes kept for validation
+    held_out: float = 0.1
     validate_every: int = 400
-    models: int = 4  # trained from different seeds; the estimates of those kept are averaged
-    keep: int | None = 3  # those that validate best; none keeps all
+    models: int = 4
+    keep: int | None = 3
     # The imagination
     sampling: SamplingKind = "latents"
     reencode_every: int | None = 10

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from jaxtyping import Int
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.view import EpisodeView
@@ -21,6 +22,7 @@ from vlbm.experiments.evidence.trajectories import time_points
 from vlbm.policies.base import Policy
 from vlbm.results.diagnostics.calibration import Calibration, calibrate
 from vlbm.results.diagnostics.support import Support
+from vlbm.results.diagnostics.trust import OUTSIDE
 from vlbm.results.estimate import Estimates
 
 LATENT_EPISODES = 20  # logged episodes on the latent map
@@ -41,8 +43,8 @@ class ModelEvidence:
 class Evidence:
     """Diagnostics of one method; methods without roll-outs have no policies and no model."""
 
-    times: np.ndarray
-    dimensions: np.ndarray
+    times: Int[np.ndarray, " times"]
+    dimensions: Int[np.ndarray, " dims"]
     policies: Mapping[str, PolicyEvidence] = field(default_factory=dict)
     model: ModelEvidence | None = None
 
@@ -80,7 +82,8 @@ class DiagnosticsCollector:
         recorder = RolloutRecorder(times, dimensions, self.discount, self._support(evaluator))
         estimates = evaluator.evaluate(policies, recorder=recorder, **request)
         model = self._model(evaluator, recorder) if isinstance(evaluator, WorldEvaluator) else None
-        return estimates, Evidence(times, dimensions, recorder.summarise_policies(), model)
+        seen = recorder.summarise_policies()
+        return _add_outside(estimates, seen), Evidence(times, dimensions, seen, model)
 
     def _support(self, evaluator: Evaluator) -> Support | None:
         """The support saved with the worlds, else that of this log."""
@@ -126,3 +129,14 @@ class DiagnosticsCollector:
             owners.append(np.repeat(owner, rows))
             returns.append(np.repeat(episodes.returns(self.discount), rows))
         return map_latents(np.concatenate(latents), np.concatenate(owners), np.concatenate(returns))
+
+
+def _add_outside(estimates: Estimates, seen: Mapping[str, PolicyEvidence]) -> Estimates:
+    """With the shares outside the log that the evaluator could not tell, so that verdicts count them."""
+    rows = []
+    for row in estimates:
+        share = seen[row.policy].outside_share if row.policy in seen else None
+        if share is not None and OUTSIDE not in row.details:
+            row = replace(row, details={**row.details, OUTSIDE: share})
+        rows.append(row)
+    return replace(estimates, rows=tuple(rows))

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from vlbm.errors import InputError
 from vlbm.experiments.evidence.collect import Evidence, ModelEvidence
 from vlbm.experiments.evidence.latents import LatentMap
 from vlbm.experiments.evidence.logged import LoggedSummary
 from vlbm.experiments.evidence.recorder import PolicyEvidence
 from vlbm.results.diagnostics.calibration import Calibration
+from vlbm.schema import check_fields, refuse_damage
 from vlbm.storage import load_arrays, read_information, save_arrays
 
 TYPES = {
@@ -29,15 +29,23 @@ def save_evidence(path: Path, evidence: Any) -> None:
     save_arrays(path, arrays, information={"evidence": packed})
 
 
-def load_evidence(path: Path) -> Any:
-    """What was saved; an error if another version wrote it."""
-    information = read_information(path)
-    try:
-        return _unpack(information["evidence"], load_arrays(path))
-    except (KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: was written by another version of vlbm ({error}); run evaluate or compare again"
-        ) from None
+def load_evidence(path: Path, kind: type = object) -> Any:
+    """What was saved; an error if it is damaged, of another kind, or another version wrote it."""
+    with refuse_damage(path, "run evaluate or compare again"):
+        found = _unpack(read_information(path)["evidence"], load_arrays(path))
+        if not isinstance(found, kind):
+            raise ValueError(f"it holds no {kind.__name__}")
+        check_fields(found)
+        if isinstance(found, Evidence):
+            _check_lengths(found)
+        return found
+
+
+def _check_lengths(evidence: Evidence) -> None:
+    times, dimensions = len(evidence.times), len(evidence.dimensions)
+    for name, policy in evidence.policies.items():
+        if policy.trajectories.shape[:2] != (times, dimensions):
+            raise ValueError(f"the trajectories of '{name}' are not of its times and dimensions")
 
 
 def _pack(value: Any, arrays: dict[str, np.ndarray]) -> Any:

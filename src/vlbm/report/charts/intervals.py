@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from vlbm.report.charts.scale import Scale
 from vlbm.report.charts.svg import element
-from vlbm.report.numbers import Formatter
+from vlbm.report.numbers import NOTHING, Formatter
 from vlbm.report.parts import Chart, Table
 
 PAD = 2.5  # margin at both ends, in per cent
@@ -80,6 +80,10 @@ def _format_share(value: float) -> str:
     return f"{value:.2f}%"
 
 
+def _write_mark(mark: Mark, write: Formatter) -> str:
+    return f"{write(mark.value)} ({write(mark.lower)} to {write(mark.upper)})"
+
+
 def lanes_chart(
     title: str,
     rows: Sequence[tuple[str, Sequence[Mark], float | None]],
@@ -92,9 +96,7 @@ def lanes_chart(
     """A lane for every mark, all on one scale; a row is a name, its marks and perhaps a truth."""
     parts = []
     for name, marks, truth in rows:
-        description = "; ".join(
-            f"{mark.label} {write(mark.value)} ({write(mark.lower)} to {write(mark.upper)})" for mark in marks
-        )
+        description = "; ".join(f"{mark.label} {_write_mark(mark, write)}" for mark in marks)
         bar = interval_bar(
             marks, bounds, description=f"{name}: {description}", reference=reference, truth=truth, lane=14
         )
@@ -105,17 +107,22 @@ def lanes_chart(
     parts.append(
         element("div", element("span", class_="lane-name"), element("div", low, high), class_="lane axis-row")
     )
-    labels = [mark.label for mark in rows[0][1]] if rows else []
+    # A method may have no mark in some rows.
+    styles = {mark.label: mark.style for _, marks, _ in rows for mark in marks}
+    labels = list(styles)
     table = Table(
         ("policy", *labels, *(("truth",) if any(truth is not None for _, _, truth in rows) else ())),
         tuple(
             (
                 name,
-                *(f"{write(mark.value)} ({write(mark.lower)} to {write(mark.upper)})" for mark in marks),
+                *(
+                    next((_write_mark(mark, write) for mark in marks if mark.label == label), NOTHING)
+                    for label in labels
+                ),
                 *((write(truth),) if truth is not None else ()),
             )
             for name, marks, truth in rows
         ),
     )
-    legend = tuple((mark.style, mark.label) for mark in rows[0][1]) if rows else ()
+    legend = tuple((style, label) for label, style in styles.items())
     return Chart(title, element("div", *parts, class_="lanes"), table, caption, legend, wide=True)

@@ -1,25 +1,28 @@
-"""The answer, in a sentence or two."""
+"""The answer, in a few sentences."""
 
 from __future__ import annotations
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from vlbm.report.findings import Findings
-from vlbm.report.numbers import format_number, format_probability, spell_out
-from vlbm.results.diagnostics.trust import MOSTLY_OUTSIDE
+from vlbm.report.logs import describe_backtests
+from vlbm.report.numbers import format_probability, spell_out
+from vlbm.report.sentences import describe_agreement, describe_choice
 
 SETTLED = 0.8  # probability of being best from which the first place counts as settled
-AGREEING = 0.7  # rank correlation
 
 
 def write_answer(findings: Findings) -> tuple[Markup, ...]:
-    """The best policy, how sure that is, and objections to it."""
+    """The best policy and who says so, how sure that is, and objections to it."""
+    mine = {name: test for name, test in findings.backtests.items() if name == findings.method}
     sentences = [
         _describe_best(findings),
         _describe_objection(findings),
         _describe_first_place(findings),
-        _describe_agreement(findings),
+        escape(describe_choice(findings)),
+        escape(describe_agreement(findings)),
+        *map(escape, describe_backtests(mine, findings.write)),
     ]
     return tuple(sentence for sentence in sentences if sentence)
 
@@ -31,35 +34,30 @@ def write_heading(findings: Findings) -> str:
 
 def _describe_best(findings: Findings) -> Markup:
     best, write = findings.ranked[0], findings.write
-    claim = (
-        f" is estimated best of {len(findings.estimates)}: "
-        if len(findings.estimates) > 1
-        else " is estimated at "
-    )
+    rank = f"best of {len(findings.estimates)} " if len(findings.estimates) > 1 else ""
     parts = [
-        Markup("<strong>{}</strong>{}<strong>{}</strong>, {} {} to {}").format(
-            best.policy, claim, write(best.value), findings.interval, write(best.lower), write(best.upper)
+        Markup("<strong>{}</strong> is estimated {}by {}: <strong>{}</strong>, {} {} to {}").format(
+            best.policy,
+            rank,
+            findings.method,
+            write(best.value),
+            findings.interval,
+            write(best.lower),
+            write(best.upper),
         )
     ]
     if findings.above is not None:
-        probability_text = _say_probability(float(findings.above[findings.order[0]]))
-        parts.append(Markup("it beats the behaviour policy with probability {}").format(probability_text))
-    leaving = count_outside(findings)
+        probability = _say_probability(float(findings.above[findings.order[0]]))
+        parts.append(Markup("it beats the behaviour policy with probability {}").format(probability))
+    leaving = findings.count_outside()
     if leaving:
-        word = spell_out(leaving)
         which = "candidate leaves" if leaving == 1 else "candidates leave"
-        parts.append(Markup("{} {} the logged data most of the time").format(word, which))
+        parts.append(Markup("{} {} the logged data most of the time").format(spell_out(leaving), which))
     return Markup("; ").join(parts) + "."
 
 
-def _say_probability(probability_text: float) -> str:
-    return format_probability(probability_text).replace("< ", "below ").replace("> ", "above ")
-
-
-def count_outside(findings: Findings) -> int:
-    """The number of policies that are outside the log most of the time."""
-    seen = [findings.imagined(row.policy) for row in findings.estimates]
-    return sum(part is not None and (part.outside_share or 0.0) >= MOSTLY_OUTSIDE for part in seen)
+def _say_probability(probability: float) -> str:
+    return format_probability(probability).replace("< ", "below ").replace("> ", "above ")
 
 
 def _describe_objection(findings: Findings) -> Markup:
@@ -72,35 +70,24 @@ def _describe_objection(findings: Findings) -> Markup:
 
 
 def _describe_first_place(findings: Findings) -> Markup:
+    """Who else may be best; where this is not who comes first by value, why."""
     if len(findings.estimates) < 2:
         return Markup()
-    likely = np.argsort(-findings.best, kind="stable")[:2]
-    first = float(findings.best[findings.order[0]])
-    if first >= SETTLED:
+    first = findings.order[0]
+    likely = np.argsort(-findings.best, kind="stable").tolist()
+    if float(findings.best[first]) >= SETTLED:
         return Markup()
-    return Markup("The first place is not settled: {} is best with probability {}, {} with {}.").format(
-        findings.estimates[int(likely[0])].policy,
-        _say_probability(float(findings.best[likely[0]])),
-        findings.estimates[int(likely[1])].policy,
-        _say_probability(float(findings.best[likely[1]])),
+    rival = likely[1] if likely[0] == first else likely[0]
+    text = Markup("The first place is not settled: {} is best with probability {}, {} with {}").format(
+        findings.estimates[first].policy,
+        _say_probability(float(findings.best[first])),
+        findings.estimates[rival].policy,
+        _say_probability(float(findings.best[rival])),
     )
-
-
-def _describe_agreement(findings: Findings) -> Markup:
-    comparison = findings.comparison
-    methods = list(comparison.estimates)
-    if len(methods) < 2 or len(findings.estimates) < 2:
-        return Markup()
-    mine = methods.index(findings.method)
-    others = [place for place in range(len(methods)) if place != mine]
-    agreement = comparison.agreement()[mine, others]
-    lowest = int(np.argmin(agreement))
-    if agreement[lowest] >= AGREEING:
-        return Markup("The other methods rank the policies much alike (agreement at least {}).").format(
-            format_number(float(agreement[lowest]), 2)
-        )
-    other = methods[others[lowest]]
-    first = comparison.policies[int(np.argmax(comparison.values(other)))]
-    return Markup("The methods disagree: {} ranks otherwise (agreement {}) and puts {} first.").format(
-        comparison.label(other), format_number(float(agreement[lowest]), 2), first
-    )
+    if rival == likely[0]:
+        place = findings.order.index(rival) + 1
+        text += Markup(
+            ", though its value is only number {}: its interval is wide and reaches high, which speaks for "
+            "more data rather than for this policy"
+        ).format(place)
+    return text + "."

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from vlbm.report.charts.intervals import Mark, lanes_chart
 from vlbm.report.charts.scale import extent
 from vlbm.report.findings import Findings
-from vlbm.report.numbers import MINUS, NOTHING, format_number
+from vlbm.report.numbers import MINUS, format_known, format_number, format_percent
 from vlbm.report.parts import Block, Bullets, Prose, Section, Table
+from vlbm.report.sentences import describe_agreement, describe_choice
 
+EFFECTIVE = "effective_sample_size"
 STYLES = tuple(f"c{index}" for index in range(8))
 
 
@@ -16,11 +20,13 @@ def methods_section(findings: Findings) -> Section | None:
     comparison = findings.comparison
     if len(comparison.estimates) < 2 and not comparison.failures:
         return None
-    blocks: list[Block] = [Prose(_describe_estimands(findings))]
+    words = [describe_choice(findings), describe_agreement(findings)]
+    blocks: list[Block] = [Prose((*_describe_estimands(findings), *filter(None, words)))]
     if len(comparison.estimates) > 1:
-        blocks.append(_estimates_chart(findings))
+        blocks += [_trust_table(findings), _estimates_chart(findings)]
         labels = [comparison.label(method) for method in comparison.estimates]
         blocks.append(agreement_table(labels, comparison.agreement().tolist()))
+        blocks.append(_levels_table(findings, labels))
     effective = _effective_size_table(findings)
     if effective is not None:
         blocks.append(effective)
@@ -42,19 +48,54 @@ def _describe_estimands(findings: Findings) -> tuple[str, ...]:
     return (f"Requested: {comparison.estimand}.", *others)
 
 
+def _trust_table(findings: Findings) -> Table:
+    """How many estimates of every method have which verdict, and how far it was off on the held-out log."""
+    rows = []
+    errors = {name: test.error_share for name, test in findings.backtests.items()}
+    for method, verdicts in findings.judged.items():
+        levels = [verdict.level for verdict in verdicts.values()]
+        error = (format_known(errors.get(method), format_percent),) if errors else ()
+        counts = (f"{levels.count(level)}" for level in ("sound", "caution", "doubtful"))
+        rows.append((findings.comparison.label(method), *counts, *error))
+    headings: tuple[str, ...] = ("estimates with", "no objection", "caution", "doubtful")
+    headings += ("off on the held-out log",) if errors else ()
+    return Table(headings, tuple(rows), "What each method's own diagnostics say; the truth is not asked.")
+
+
+def _levels_table(findings: Findings, labels: list[str]) -> Table:
+    """The mean absolute difference between the values of every two methods."""
+    values = [findings.comparison.values(method) for method in findings.runs]
+    extent = float(np.ptp([value for column in values for value in column if np.isfinite(value)]))
+    apart = [[_mean_difference(first, second) for second in values] for first in values]
+    return Table(
+        ("difference in level", *labels),
+        tuple((label, *map(findings.write, row)) for label, row in zip(labels, apart, strict=True)),
+        f"Mean absolute difference between the values of every two methods; all values lie within "
+        f"{findings.write(extent)}.",
+        tuple(tuple(-value / extent if extent > 0 else 0.0 for value in row) for row in apart),
+    )
+
+
+def _mean_difference(first: np.ndarray, second: np.ndarray) -> float:
+    """Over the policies that both estimate; 0 if there are none."""
+    difference = np.abs(first - second)
+    return float(difference[np.isfinite(difference)].mean()) if np.isfinite(difference).any() else 0.0
+
+
 def _estimates_chart(findings: Findings):
     comparison = findings.comparison
-    pooled = {method: comparison.pool_seeds(method) for method in comparison.estimates}
     rows = [
         (
-            comparison.policies[index],
+            policy,
             [
                 Mark(comparison.label(method), STYLES[place % len(STYLES)], row.lower, row.value, row.upper)
-                for place, (method, row) in enumerate((name, found[index]) for name, found in pooled.items())
+                for place, (method, found) in enumerate(findings.runs.items())
+                for row in found
+                if row.policy == policy
             ],
-            None if findings.truth is None else findings.truth[comparison.policies[index]],
+            None if findings.truth is None else findings.truth[policy],
         )
-        for index in findings.order
+        for policy in (row.policy for row in findings.ranked)
     ]
     ends = [end for _, marks, true in rows for mark in marks for end in (mark.lower, mark.upper)]
     ends += [] if findings.truth is None else list(findings.truth.values())
@@ -88,23 +129,22 @@ def agreement_table(names: list[str], agreement: list[list[float]]) -> Table:
 
 def _effective_size_table(findings: Findings) -> Table | None:
     comparison = findings.comparison
-    pooled = {method: comparison.pool_seeds(method) for method in comparison.estimates}
     known = {
-        method: [row.details.get("effective_sample_size") for row in found]
-        for method, found in pooled.items()
+        method: {row.policy: row.details[EFFECTIVE] for row in found if EFFECTIVE in row.details}
+        for method, found in findings.runs.items()
     }
-    known = {method: sizes for method, sizes in known.items() if any(size is not None for size in sizes)}
+    known = {method: sizes for method, sizes in known.items() if sizes}
     if not known:
         return None
     rows = tuple(
         (
-            comparison.policies[index],
+            row.policy,
             *(
-                NOTHING if (size := sizes[index]) is None else format_number(size, 1)
+                format_known(sizes.get(row.policy), lambda size: format_number(size, 1))
                 for sizes in known.values()
             ),
         )
-        for index in findings.order
+        for row in findings.ranked
     )
     logged = comparison.logged
     of = "" if logged is None else f", of {logged.episodes:,} that were logged"

@@ -9,7 +9,7 @@ from vlbm.report.charts.histogram import histogram_chart
 from vlbm.report.charts.lines import Line, line_chart
 from vlbm.report.charts.scale import extent
 from vlbm.report.findings import Findings
-from vlbm.report.numbers import format_number, format_percent
+from vlbm.report.numbers import format_known, format_number, format_percent
 from vlbm.report.parts import Block, Bullets, Chart, Facts, Gallery, Prose
 from vlbm.results.diagnostics.support import QUANTILE
 from vlbm.results.estimate import Estimate
@@ -25,13 +25,14 @@ def policy_details(findings: Findings, index: int) -> tuple[Block, ...]:
     blocks: list[Block] = [Facts(_list_facts(findings, row))]
     if verdict.reasons:
         blocks.append(Bullets(tuple((reason.level, reason.text) for reason in verdict.reasons)))
-    charts = [_returns_chart(findings, row)]
+    charts = [] if row.returns is None else [_returns_chart(findings, row, row.returns)]
     seen, evidence = findings.imagined(row.policy), findings.evidence
     if seen is not None and evidence is not None:
         charts.append(_survival_chart(findings, seen, evidence.times))
         if seen.outside is not None:
             charts.append(_outside_chart(findings, seen, evidence.times))
-    blocks.append(Gallery(tuple(charts)))
+    if charts:
+        blocks.append(Gallery(tuple(charts)))
     if seen is not None and evidence is not None:
         charts_over_time = _trajectory_charts(findings, seen)
         if charts_over_time:
@@ -48,29 +49,25 @@ def _list_facts(findings: Findings, row: Estimate) -> tuple[tuple[str, str], ...
     facts = [
         (f"{findings.interval} of the value", f"{write(row.lower)} to {write(row.upper)}"),
         ("standard error", write(row.standard_error)),
-        ("half of the returns", f"{write(row.quantile(0.25))} to {write(row.quantile(0.75))}"),
-        ("nine of ten returns", f"{write(row.quantile(0.05))} to {write(row.quantile(0.95))}"),
     ]
+    for name, low, high in (("half of the returns", 0.25, 0.75), ("nine of ten returns", 0.05, 0.95)):
+        ends = row.quantile(low), row.quantile(high)
+        if None not in ends:
+            facts.append((name, " to ".join(format_known(end, write) for end in ends)))
     for name, value in row.details.items():
         digits = 0 if abs(value) >= 1000 else 2
         facts.append((name.replace("_", " "), format_number(value, digits)))
     return tuple(facts)
 
 
-def _returns_chart(findings: Findings, row: Estimate) -> Chart:
+def _returns_chart(findings: Findings, row: Estimate, returns: np.ndarray) -> Chart:
     logged = findings.comparison.logged
     weighted = "effective_sample_size" in row.details
-    own = (
-        "logged, weighted"
-        if weighted
-        else "imagined"
-        if findings.rollout_method == findings.method
-        else "estimated"
-    )
+    own = "logged, weighted" if weighted else "imagined"
     groups = [] if logged is None else [("logged", "logged", logged.returns)]
     return histogram_chart(
         "Returns",
-        [*groups, (own, "c0", row.returns)],
+        [*groups, (own, "c0", returns)],
         x_label="discounted return",
         mark=("estimated value", row.value),
     )

@@ -6,8 +6,9 @@ import json
 
 from vlbm.report.downloads import make_downloads
 from vlbm.report.findings import Findings
+from vlbm.report.logs import describe_backtests
 from vlbm.report.numbers import format_count, format_number, format_percent
-from vlbm.report.parts import Block, Bullets, Code, Facts, Section
+from vlbm.report.parts import Block, Bullets, Code, Facts, Prose, Section
 from vlbm.report.sections.methods import seeds_note
 from vlbm.version import VERSION
 
@@ -19,6 +20,9 @@ def provenance_section(findings: Findings) -> Section:
     note = seeds_note(findings)
     if note is not None:
         blocks.append(note)
+    tests = describe_backtests(findings.backtests, findings.write)
+    if tests:
+        blocks.append(Prose(tests))
     logged = comparison.logged
     if logged is not None:
         items = [("caution", text) for text in logged.warnings] + [("note", text) for text in logged.notes]
@@ -68,7 +72,7 @@ def _list_facts(findings: Findings) -> tuple[tuple[str, str], ...]:
 
 def _write_commands(findings: Findings) -> str:
     comparison, estimates = findings.comparison, findings.estimates
-    install = f"pip install vlbm=={VERSION}"
+    install = f"# vlbm {VERSION}, installed from a clone: pip install -c constraints.txt ."
     if comparison.command is not None:
         return f"{install}\n{comparison.command}"
     data, method = estimates.data.get("path") or "DATA", findings.method

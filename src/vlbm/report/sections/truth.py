@@ -20,7 +20,7 @@ def truth_section(findings: Findings) -> Section | None:
         if not comparison.matches_estimand(method):  # the truth is of another estimand
             continue
         legend.append((STYLES[place % len(STYLES)], method))
-        for row in comparison.pool_seeds(method):
+        for row in findings.runs[method]:
             true = comparison.truth[row.policy]
             label = row.policy if len(comparison.estimates) == 1 else f"{row.policy} by {method}"
             spots.append(

@@ -18,6 +18,7 @@ WIDE = 0.5  # half width of an interval relative to the range of all policies' v
 FEW_EPISODES = 5  # least effective sample size, for importance sampling
 OUTSIDE = "outside_the_log"  # key of the share of steps outside the log in an estimate's details
 LEAVES = "it leaves the logged data most of the time"
+UNTRIED = "its actions were never tried"
 RARE_TERMINATION = 0.2  # rate of imagined terminations relative to logged ones
 
 
@@ -62,8 +63,8 @@ def assess_trust(row: Estimate, diagnostics: Diagnostics) -> Verdict:
     """All reasons, sorted by severity."""
     # The share in the details comes first, so that page and table show the same number.
     diagnostics = replace(diagnostics, outside=row.details.get(OUTSIDE, diagnostics.outside))
-    # `_support` reports this one, with the share of steps.
-    reported = [text for text in row.warnings if not text.startswith(LEAVES)]
+    # `_support` reports these, with the share of steps.
+    reported = [text for text in row.warnings if not text.startswith((LEAVES, UNTRIED))]
     reasons = [Reason(_to_sentence(text), "caution", text.partition(":")[0]) for text in reported]
     for check in (_support, _models, _precision, _extrapolation, _terminations, _weights):
         reasons += check(row, diagnostics)
@@ -74,6 +75,10 @@ def assess_trust(row: Estimate, diagnostics: Diagnostics) -> Verdict:
 def _support(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
     if diagnostics.outside is None:
         return []
+    if (
+        row.returns is None
+    ):  # it imagines no steps: what counts is what the policy does where the log has been
+        return _actions(diagnostics.outside)
     share = _describe_outside(diagnostics.outside)
     brief = f"{_format_percent(diagnostics.outside)} of steps outside the log"
     if diagnostics.outside >= MOSTLY_OUTSIDE:
@@ -81,6 +86,16 @@ def _support(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
     if diagnostics.outside >= SOME_OUTSIDE:
         return [Reason(f"It leaves the logged data at times: {share}.", "caution", brief)]
     return [Reason(f"It stays where the log has data: {share}.")]
+
+
+def _actions(outside: float) -> list[Reason]:
+    brief = f"{_format_percent(outside)} of actions never tried"
+    if outside >= MOSTLY_OUTSIDE:
+        return [Reason(_to_sentence(*action_warnings(outside)), "doubtful", brief)]
+    share = f"at {_format_percent(outside)} of logged observations it does what no logged step resembles"
+    if outside >= SOME_OUTSIDE:
+        return [Reason(f"Some of its actions were never tried: {share}.", "caution", brief)]
+    return [Reason(f"It acts much as the log does: {share}.")]
 
 
 def support_warnings(outside: float) -> tuple[str, ...]:
@@ -94,7 +109,7 @@ def action_warnings(outside: float) -> tuple[str, ...]:
         return ()
     share = _format_percent(outside)
     return (
-        f"its actions were never tried: at {share} of logged observations it does what no logged step "
+        f"{UNTRIED}: at {share} of logged observations it does what no logged step "
         "resembles, and what that earns is guessed",
     )
 

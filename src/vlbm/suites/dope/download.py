@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from vlbm.errors import InputError, require
 from vlbm.progress import Progress, Report, silent
 from vlbm.storage import write_text
 from vlbm.suites.cache import checksum
+from vlbm.writing import unfinished_folder
 
 TIMEOUT = 30.0  # seconds without an answer
 
@@ -31,10 +31,9 @@ def fetch(
     if target.is_file() and checksum(target) == recorded:
         return target
     pooch = require("pooch", extra="download", purpose=f"Downloading {address}")
-    target.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder: a rename is atomic only within a file system.
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".download.") as staging:
-        arrived = Path(staging) / target.name
+    with unfinished_folder(target) as staging:
+        arrived = staging / target.name
         with ExitStack() as stack:
             bar = _Bar(lambda total: stack.enter_context(progress.task(total=total, title=target.name)))
             try:
