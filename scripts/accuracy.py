@@ -42,13 +42,22 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT)
     arguments = parser.parse_args()
     use_cores()
+    from vlbm.estimators.shared_cache import SharedCache
+
     done = {identify(row) for row in read(arguments.output)}
-    for task in arguments.tasks:
-        for seed in arguments.seeds:
-            for method in arguments.methods:
-                if (arguments.label, task, method, seed) not in done:
-                    row = measure(task, method, arguments.preset, arguments.settings, seed)
-                    append(arguments.output, {"label": arguments.label, **row})
+    for name in arguments.tasks:
+        todo = {
+            seed: [
+                method for method in arguments.methods if (arguments.label, name, method, seed) not in done
+            ]
+            for seed in arguments.seeds
+        }
+        task = load_task(name) if any(todo.values()) else None
+        for seed, methods in todo.items():
+            cache = SharedCache(2)  # critics that dr and wdr take from fqe, and the cloned behaviour policy
+            for method in methods:
+                row = measure(task, method, arguments.preset, arguments.settings, seed, cache)
+                append(arguments.output, {"label": arguments.label, **row})
 
 
 def load_task(name: str) -> Any:
@@ -122,22 +131,23 @@ def simulate_truth(environment: str, name: str, policy: Any) -> float:
     return float(json.loads(path.read_text(encoding="utf-8")))
 
 
-def measure(name: str, method: str, preset: str, settings: list[str], seed: int) -> dict[str, Any]:
+def measure(
+    task: Any, method: str, preset: str, settings: list[str], seed: int, cache: Any
+) -> dict[str, Any]:
     """Fit a method with its settings to a task's log and say what it estimates."""
     import vlbm
 
-    task = load_task(name)
     estimator = vlbm.make_estimator(method, preset, settings)
     asked = vlbm.Estimand(task.discount, task.horizon, task.actions)
     if estimator.check_estimand(asked, task.episodes) != asked:
-        raise SystemExit(f"{method}: the true returns of {name} are not of what it estimates")
-    fitted = estimator.fit(task.episodes, seed=seed)
+        raise SystemExit(f"{method}: the true returns of {task.name} are not of what it estimates")
+    fitted = estimator.fit(task.episodes, seed=seed, cache=cache)
     estimates = fitted.evaluate(
         task.policies, discount=task.discount, horizon=task.horizon, actions=task.actions, seed=seed
     )
     histories = getattr(fitted, "histories", ())
     return {
-        "task": name,
+        "task": task.name,
         "method": method,
         "preset": preset,
         "settings": settings,
