@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -73,6 +76,35 @@ def test_an_object_with_mean_and_sample_is_a_policy_as_it_is(module, observation
 def test_what_cannot_be_imported_is_said(module, specification, message):
     with pytest.raises(InputError, match=message):
         load_policy(specification.format(module))
+
+
+@pytest.mark.parametrize("file", ["choices_{}.py", "choices_{}/__init__.py", "choices_{}/inner.txt"])
+def test_a_module_of_the_current_folder_replaces_one_of_a_former_folder(tmp_path, monkeypatch, file):
+    """As a notebook that changes folders leaves it; a folder without code is a module, too."""
+    name = f"choices_{tmp_path.name}"
+    for folder, place, scale in (("first", file.format(tmp_path.name), 1), ("second", f"{name}.py", 2)):
+        module = tmp_path / folder / place
+        module.parent.mkdir(parents=True)
+        module.write_text(f"count = 0\ndef act{scale}(seen):\n    return {scale} * seen\n")
+    monkeypatch.chdir(tmp_path / "first")
+    sys.path.insert(0, str(tmp_path / "first"))
+    importlib.invalidate_caches()
+    importlib.import_module(name)
+    sys.path.remove(str(tmp_path / "first"))
+    monkeypatch.chdir(tmp_path / "second")
+    assert load_policy(f"{name}:act2").mean(np.ones((1, 1))) == 2
+    sys.modules[name].count = 1
+    load_policy(f"{name}:act2")
+    assert sys.modules[name].count == 1, "a module of the same folder is imported again"
+
+
+def test_a_module_on_the_path_is_not_replaced_by_one_of_the_folder(tmp_path, monkeypatch):
+    (tmp_path / "vlbm").mkdir()
+    (tmp_path / "vlbm" / "__init__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    before = sys.modules["vlbm.policies"]
+    load_policy("vlbm.policies:as_policy")
+    assert sys.modules["vlbm.policies"] is before
 
 
 def test_an_object_without_sizes_is_completed(observation):

@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from importlib.machinery import PathFinder
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,7 @@ def import_object(specification: str) -> Any:
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     importlib.invalidate_caches()  # the module may have been written a moment ago
+    _forget_namesake(match["module"].partition(".")[0], folder)
     try:
         module = importlib.import_module(match["module"])
         return attrgetter(match["name"])(module)
@@ -127,3 +129,21 @@ def import_object(specification: str) -> Any:
         raise InputError(f"'{specification}': importing it failed with {error!r}") from error
     finally:
         sys.path.remove(folder)
+
+
+def _forget_namesake(name: str, folder: str) -> None:
+    """Forget a loaded module that an earlier current folder had under a name that this one has, too.
+
+    Notebooks change folders; what Python finds on its path by itself stays.
+    """
+    loaded, found = sys.modules.get(name), PathFinder.find_spec(name, [folder])
+    if loaded is None or found is None or found.origin is None or name in sys.stdlib_module_names:
+        return
+    place = Path(getattr(loaded, "__file__", None) or "?")
+    if place == Path(found.origin):
+        return
+    home = place.parent.parent if place.name == "__init__.py" else place.parent
+    if str(home) in sys.path:
+        return
+    for other in [other for other in sys.modules if other.partition(".")[0] == name]:
+        del sys.modules[other]
