@@ -38,7 +38,7 @@ def test_a_policy_that_leaves_the_log_is_warned_of_and_one_that_stays_is_not(eva
     assert not any(LEAVES in text for text in near.warnings)
     assert near.details[OUTSIDE] < 0.5
     assert far.details[OUTSIDE] == 1.0
-    said = f"{LEAVES}: 100 % of its imagined steps lie farther from the log than logged steps do"
+    said = f"{LEAVES}: 100 % of imagined steps lie farther from the log than logged steps do"
     assert said in far.warnings
 
 

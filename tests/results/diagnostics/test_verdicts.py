@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from vlbm.estimand import Estimand
 from vlbm.results.diagnostics.trust import OUTSIDE
@@ -41,11 +42,22 @@ def test_what_one_method_imagined_outside_the_log_speaks_to_the_others():
     assert judge_methods({"wis": made("wis")})["wis"]["hare"].level == "sound"
 
 
+@pytest.mark.parametrize("returns", [np.full(5, 1.0), None])
+def test_what_others_imagined_is_not_said_to_be_of_the_method_itself(returns):
+    """A method without imagined returns may have a share of its own, and that is of its actions."""
+    critic = replace(made("dr"), rows=tuple(replace(row, returns=returns) for row in made("dr")))
+    text = judge_methods({"dr": critic, "vlbm": made(outside=0.7, model_values=(10.0,))})["dr"]["hare"]
+    assert text.objections[0].text == (
+        "It leaves the logged data most of the time: 70 % of imagined steps lie farther from the log than "
+        "logged steps do."
+    )
+
+
 def test_objections_are_listed_once_for_all_policies_and_the_gravest_first():
     assert list_objections(judge(made(outside=0.7, warnings=("too few",)))) == [
         (
             "doubtful",
-            "hare, snail: It leaves the logged data most of the time: 70 % of its imagined steps lie farther "
+            "hare, snail: It leaves the logged data most of the time: 70 % of imagined steps lie farther "
             "from the log than logged steps do.",
         ),
         ("caution", "hare, snail: Too few."),

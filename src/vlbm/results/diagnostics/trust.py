@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -54,15 +54,13 @@ class Diagnostics:
     candidates: Float[np.ndarray, " policies"]  # the values of all policies
     logged_returns: Float[np.ndarray, " episodes"] | None = None
     logged_terminated: float | None = None  # share of logged episodes that terminated
-    outside: float | None = None  # share of the policy's imagined steps outside the log
+    outside: float | None = None  # share of steps outside the log, as another method imagined them
     terminated: float | None = None  # share of its imagined episodes that terminated
     model_values: Float[np.ndarray, " models"] | None = None
 
 
 def assess_trust(row: Estimate, diagnostics: Diagnostics) -> Verdict:
     """All reasons, sorted by severity."""
-    # The share in the details comes first, so that page and table show the same number.
-    diagnostics = replace(diagnostics, outside=row.details.get(OUTSIDE, diagnostics.outside))
     # `_support` reports these, with the share of steps.
     reported = [text for text in row.warnings if not text.startswith((LEAVES, UNTRIED))]
     reasons = [Reason(_to_sentence(text), "caution", text.partition(":")[0]) for text in reported]
@@ -73,17 +71,19 @@ def assess_trust(row: Estimate, diagnostics: Diagnostics) -> Verdict:
 
 
 def _support(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
-    if diagnostics.outside is None:
+    own = row.details.get(OUTSIDE)
+    if own is not None and row.returns is None:
+        # The method imagines no steps: what counts is what the policy does where the log has been.
+        return _actions(own)
+    # What the method itself imagined comes first, so that page and table show the same number.
+    outside = diagnostics.outside if own is None else own
+    if outside is None:
         return []
-    if (
-        row.returns is None
-    ):  # it imagines no steps: what counts is what the policy does where the log has been
-        return _actions(diagnostics.outside)
-    share = _describe_outside(diagnostics.outside)
-    brief = f"{_format_percent(diagnostics.outside)} of steps outside the log"
-    if diagnostics.outside >= MOSTLY_OUTSIDE:
+    share = _describe_outside(outside)
+    brief = f"{_format_percent(outside)} of steps outside the log"
+    if outside >= MOSTLY_OUTSIDE:
         return [Reason(_to_sentence(f"{LEAVES}: {share}"), "doubtful", brief)]
-    if diagnostics.outside >= SOME_OUTSIDE:
+    if outside >= SOME_OUTSIDE:
         return [Reason(f"It leaves the logged data at times: {share}.", "caution", brief)]
     return [Reason(f"It stays where the log has data: {share}.")]
 
@@ -115,7 +115,7 @@ def action_warnings(outside: float) -> tuple[str, ...]:
 
 
 def _describe_outside(share: float) -> str:
-    return f"{_format_percent(share)} of its imagined steps lie farther from the log than logged steps do"
+    return f"{_format_percent(share)} of imagined steps lie farther from the log than logged steps do"
 
 
 def _models(row: Estimate, diagnostics: Diagnostics) -> list[Reason]:
