@@ -68,6 +68,22 @@ def test_phases_inside_a_phase_share_its_display(console):
     assert [line.split()[0] for line in lines(console)] == ["a", "b"]
 
 
+def test_phases_of_an_owner_have_its_name_before_theirs(console):
+    with TerminalProgress("evaluating", console).of("fqe").shared_display() as progress:
+        work(progress, 1)
+        work(progress.with_title("fitting Q"), 1)
+    assert [" ".join(line.split()[:3]) for line in lines(console)] == [
+        "fqe: evaluating ━━━━━━━━━━━━",
+        "fqe: fitting Q",
+    ]
+
+
+def test_a_display_without_bars_shows_nothing(console):
+    with TerminalProgress("evaluating", console).shared_display():
+        pass
+    assert console.file.getvalue() == ""
+
+
 def test_tasks_of_several_threads_are_counted_together(console):
     with (
         TerminalProgress("training", console).shared_display(parts=8) as progress,
@@ -101,4 +117,4 @@ def test_evaluating_from_python_takes_true(capsys):
     settings = vlbm.make_estimator("ff", settings=["units=2", "members=1", "steps=2", "validate_every=2"])
     evaluator = settings.fit(logs, progress=True)
     evaluator.evaluate(policies, episodes=2, horizon=3, progress=True)
-    assert "training ff" in capsys.readouterr().err
+    assert "training" in capsys.readouterr().err

@@ -26,6 +26,10 @@ class Progress:
         """The same with another title."""
         return self
 
+    def of(self, owner: str) -> Progress:
+        """The same with a name before every title, such as that of a method."""
+        return self
+
     @contextmanager
     def shared_display(self, parts: int = 1) -> Iterator[Progress]:
         """A progress for tasks that share one display; those of one title, at most `parts`, share one bar."""
@@ -45,26 +49,33 @@ def as_progress(progress: Progress | bool) -> Progress:
 class TerminalProgress(Progress):
     """Bars with throughput, time left and the latest terms, on standard error or in a notebook."""
 
-    def __init__(self, title: str = "", console: Any = None, bars: Bars | None = None, parts: int = 1):
+    def __init__(
+        self, title: str = "", console: Any = None, bars: Bars | None = None, parts: int = 1, owner: str = ""
+    ):
         from rich.console import Console
 
         self.title = title
         self.console = console or Console(stderr=True)
+        self.owner = owner
         self._bars = bars
         self._parts = parts
 
     def with_title(self, title: str) -> Progress:
-        return TerminalProgress(title, self.console, self._bars, self._parts)
+        return TerminalProgress(title, self.console, self._bars, self._parts, self.owner)
+
+    def of(self, owner: str) -> Progress:
+        return TerminalProgress(self.title, self.console, self._bars, self._parts, owner)
 
     @contextmanager
     def shared_display(self, parts: int = 1) -> Iterator[Progress]:
         with self._display() as bars:
-            yield TerminalProgress(self.title, self.console, bars, self._parts * parts)
+            yield TerminalProgress(self.title, self.console, bars, self._parts * parts, self.owner)
 
     @contextmanager
     def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
         with self._display() as bars:
-            phase, number = bars.begin(title or self.title, total, done, self._parts)
+            named = ": ".join(part for part in (self.owner, title or self.title) if part)
+            phase, number = bars.begin(named, total, done, self._parts)
             yield lambda done, terms: bars.report(phase, number, done, terms or {})
             bars.end(phase, number)
 
@@ -100,6 +111,7 @@ class Bars:
 
     def begin(self, title: str, total: int, done: int, parts: int) -> tuple[Phase, int]:
         with self.lock:
+            self.bars.start()  # not before: a display without bars is an empty line
             if title not in self.phases:
                 bar = self.bars.add_task(title, total=total, completed=done, terms="")
                 self.phases[title] = Phase(bar, parts)
@@ -137,15 +149,17 @@ class Bars:
 @contextmanager
 def _open_bars(console: Any) -> Iterator[Bars]:
     notebook = console.is_jupyter
-    with _make_columns(console, disable=notebook) as columns:
-        picture = NotebookPicture(columns) if notebook else None
-        bars = Bars(columns, picture.draw if picture else lambda: None)
-        try:
-            yield bars
-        finally:
-            bars.finish()
-            if picture is not None:
-                picture.draw(at_once=True)
+    columns = _make_columns(console, disable=notebook)
+    picture = NotebookPicture(columns) if notebook else None
+    bars = Bars(columns, picture.draw if picture else lambda: None)
+    try:
+        yield bars
+    finally:
+        bars.finish()
+        if bars.phases:
+            columns.stop()
+        if picture is not None:
+            picture.draw(at_once=True)
 
 
 class NotebookPicture:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from pages import made_comparison, made_estimates
@@ -14,6 +15,7 @@ from vlbm.report.findings import make_findings
 from vlbm.report.page import render_page
 from vlbm.report.sections.answer import write_answer
 from vlbm.report.sections.ranking import ranking_section
+from vlbm.report.tables import print_estimates
 from vlbm.results.backtest import Backtest
 from vlbm.results.behaviour import BehaviourRow
 from vlbm.results.diagnostics.trust import OUTSIDE
@@ -175,6 +177,15 @@ def test_many_methods_in_a_narrow_terminal_keep_their_names_and_numbers():
     assert values.count("tortoise") == 2
     assert values.count("30.000 ± 4.000") == 6
     assert "…" not in values
+
+
+@pytest.mark.parametrize(("width", "drawn"), [(120, True), (60, False)])
+def test_pictures_of_intervals_are_explained_where_they_are_drawn(width, drawn):
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    print_estimates(made_estimates(), console, truth={"hare": 1.0, "tortoise": 2.0, "snail": 3.0})
+    shown = console.file.getvalue()
+    assert ("━●━:" in shown) == ("◆:" in shown) == drawn
+    assert "lower, upper" in shown
 
 
 def test_print_and_notebooks_caution_as_the_page_does():

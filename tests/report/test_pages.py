@@ -79,6 +79,21 @@ def test_what_the_method_does_not_know_is_blank():
     assert [cell.text for cell in lengths] == ["100", "\N{EN DASH}", "\N{EN DASH}"]
 
 
+def test_what_a_command_read_is_not_called_in_memory():
+    nameless = {"vlbm": (replace(made_estimates(), data={}),)}
+    typed = replace(made_comparison(), task=None, estimates=nameless)
+    assert "in memory" not in render_page(typed)
+    assert "in memory" in render_page(replace(typed, command=None))
+
+
+def test_a_single_point_of_training_is_no_curve():
+    made = made_comparison()
+    found = made.evidence["vlbm"]
+    single = replace(found.model, histories=tuple(history[:1] for history in found.model.histories))
+    assert "training step" in render_page(made)
+    assert "training step" not in render_page(replace(made, evidence={"vlbm": replace(found, model=single)}))
+
+
 def test_nothing_names_a_version_that_no_index_has():
     page = render_page(made_comparison())
     assert "pip install vlbm==" not in page

@@ -210,15 +210,16 @@ def fit_and_evaluate(
 ) -> tuple[Estimates, Evidence | None]:
     """The estimates of one method with one seed, and diagnostics of them if a collector is given."""
     began = time.process_time()
+    progress = progress.of(title)
     evaluator = estimator.fit(
         episodes,
         seed=request["seed"],
         directory=directory,
         resume=resume,
-        progress=progress.with_title(title),
+        progress=progress,
         cache=cache,
     )
-    request = {**request, "progress": progress.with_title(f"{title}: evaluating")}
+    request = {**request, "progress": progress.with_title("evaluating")}
     if collector is None:
         found, evidence = evaluator.evaluate(policies, **request), None
     else:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BAR = 26  # characters that an interval is drawn in
 HUGE = 1e9  # numbers from here on are written with an exponent
+PICTURE = "cyan"
 COLOURS = {"sound": "", "caution": "yellow", "doubtful": "red"}
 
 
@@ -133,7 +134,7 @@ def estimates_table(
     drawn = room(cells) >= BAR
     if drawn:
         heading = f"{low:.4g}".ljust(BAR - len(f"{high:.4g}")) + f"{high:.4g}"
-        table.add_column(heading, style="cyan", no_wrap=True)
+        table.add_column(heading, style=PICTURE, no_wrap=True)
     for index, row in enumerate(rows):
         picture = _draw_interval(row.lower, row.value, row.upper, row.true, low, high)
         texts = [column[index] for column in cells.values()]
@@ -163,11 +164,14 @@ def explain_marks(levels: Collection[str], *, behaviour: bool) -> list[str]:
     return [*parts, *([f"{BEHAVIOUR}: mean logged return, not estimated"] if behaviour else [])]
 
 
-def explain_table(estimates: Estimates, verdicts: Mapping[str, Verdict], *, truth: bool = False) -> str:
-    """What stands in the columns."""
+def explain_table(
+    estimates: Estimates, verdicts: Mapping[str, Verdict], *, drawn: bool = False, truth: bool = False
+) -> str:
+    """What stands in the columns; `drawn` if intervals are pictures too."""
     confidence = format_confidence(estimates.confidence).replace("\N{NO-BREAK SPACE}", " ")
-    parts = ["se: standard error", f"lower, upper, ━●━: {confidence} interval and value"]
-    parts += ["◆: true value (◉ where it is the estimate)"] if truth else []
+    interval = f"lower, upper, ━●━: {confidence} interval and value"
+    parts = ["se: standard error", interval if drawn else f"lower, upper: {confidence} interval"]
+    parts += ["◆: true value (◉ where it is the estimate)"] if drawn and truth else []
     levels = {verdict.level for verdict in verdicts.values()}
     return "; ".join([*parts, *explain_marks(levels, behaviour=estimates.behaviour is not None)])
 
@@ -181,8 +185,10 @@ def list_notes(estimates: Estimates, verdicts: Mapping[str, Verdict]) -> list[tu
 def print_estimates(estimates: Estimates, console: Console, truth: Mapping[str, float] | None = None) -> None:
     verdicts = judge(estimates)
     console.print(describe_estimand(estimates.estimand), highlight=False)
-    console.print(estimates_table(estimates, truth, console.width, verdicts))
-    legend = explain_table(estimates, verdicts, truth=truth is not None)
+    table = estimates_table(estimates, truth, console.width, verdicts)
+    console.print(table)
+    drawn = table.columns[-1].style == PICTURE
+    legend = explain_table(estimates, verdicts, drawn=drawn, truth=truth is not None)
     console.print(legend, style="dim", highlight=False)
     console.print(describe_run(estimates), style="dim", highlight=False)
     print_notes(list_notes(estimates, verdicts), console)
@@ -231,8 +237,7 @@ def as_html(estimates: Estimates) -> str:
         numbers += [format_value(getattr(row, name), decimals) for _, name, decimals in known]
         cells = (row.rank, html.escape(row.policy), MARKS[row.level], *numbers)
         lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    legend = explain_table(estimates, verdicts).replace(", ━●━", "")
-    notes = [legend, describe_run(estimates)]
+    notes = [explain_table(estimates, verdicts), describe_run(estimates)]
     notes += [f"{level}: {text}" for level, text in list_notes(estimates, verdicts)]
     notes += describe_backtests(list_backtests(estimates), make_formatter(estimates.values))
     below = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
@@ -251,12 +256,12 @@ def _draw_interval(lower: float, value: float, upper: float, true: float | None,
     for index in range(place(lower), place(upper) + 1):
         characters[index] = "━"
     characters[place(value)] = "●"
-    picture = Text("".join(characters), style="cyan")
+    picture = Text("".join(characters), style=PICTURE)
     if true is not None:
         index = place(true)
         picture = Text.assemble(
-            ("".join(characters[:index]), "cyan"),
+            ("".join(characters[:index]), PICTURE),
             ("◆" if characters[index] != "●" else "◉", "green"),
-            ("".join(characters[index + 1 :]), "cyan"),
+            ("".join(characters[index + 1 :]), PICTURE),
         )
     return picture

@@ -24,7 +24,9 @@ def test_the_method_with_the_fewest_doubtful_estimates_is_believed_and_the_numbe
 
 def test_a_policy_that_a_method_leaves_out_counts_against_it():
     few = {"policy 0": verdicts("sound")["policy 0"]}
-    assert choose_method({"dr": few, "fqe": verdicts("sound", "caution")}).method == "fqe"
+    choice = choose_method({"dr": few, "fqe": verdicts("sound", "caution")})
+    assert choice.method == "fqe"
+    assert choice.reason == "it has the fewest doubtful or missing estimates (dr 1, fqe 0 of 2)"
 
 
 def test_of_equals_the_closest_on_the_held_out_log_is_believed():

@@ -118,7 +118,7 @@ class WorldSettings(Estimator[WorldEvaluator]):
                 resume=resume,
                 identity={**identity, "model": index},
                 devices=devices,
-                progress=together.with_title(f"training {self.method}"),
+                progress=together.with_title("training"),
             )
 
         with progress.shared_display(parts=self.models) as together:

@@ -49,8 +49,8 @@ def model_section(findings: Findings) -> Section | None:
 
 
 def _training_charts(model: ModelEvidence) -> tuple[Chart, ...]:
-    """Validation first, then every term; a line for every model."""
-    histories = [history for history in model.histories if history]
+    """Validation first, then every term; a line for every model. A single point is no curve."""
+    histories = [history for history in model.histories if len(history) > 1]
     if not histories:
         return ()
     # Terms that are always zero are switched off by the settings.

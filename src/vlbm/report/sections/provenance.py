@@ -39,7 +39,9 @@ def provenance_section(findings: Findings) -> Section:
 def _list_facts(findings: Findings) -> tuple[tuple[str, str], ...]:
     comparison, estimates = findings.comparison, findings.estimates
     data, logged = estimates.data, comparison.logged
-    facts = [("data", str(comparison.task or data.get("path") or "in memory"))]
+    # A command says itself which files it reads.
+    named = comparison.task or data.get("path") or ("" if comparison.command else "in memory")
+    facts = [("data", str(named))] if named else []
     if logged is not None:
         vector = "choices" if logged.discrete else "numbers"
         facts += [

@@ -35,9 +35,10 @@ def choose_method(
     errors = errors if errors and all(name in errors for name in verdicts) else {}
     steps = {name: math.floor(error / SAME) for name, error in errors.items()}
     of = f" of {len(policies)}"
+    missing = " or missing" if any(len(found) < len(policies) for found in verdicts.values()) else ""
     criteria = (
         (
-            "it has the fewest doubtful estimates",
+            f"it has the fewest doubtful{missing} estimates",
             doubtful,
             {name: f"{n}" for name, n in doubtful.items()},
             of,
