@@ -6,6 +6,7 @@ A mutant is made from its number alone, so that one that fails can be made again
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import io
 import json
@@ -21,6 +22,7 @@ import tempfile
 import time
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -117,7 +119,7 @@ def make_mutant(source: Path, folder: Path, number: int) -> Path:
 def mutate(content: bytes, chance: random.Random) -> bytes:
     """One change: to raw bytes, or to what the container holds so that its checksums still fit."""
     if chance.random() < 0.5:
-        for edit in (_edit_zip, _edit_npy, _edit_safetensors, _edit_json):
+        for edit in (_edit_gzip, _edit_zip, _edit_npy, _edit_safetensors, _edit_json, _edit_records):
             edited = edit(content, chance)
             if edited is not None:
                 return edited
@@ -166,6 +168,15 @@ def _edit_digits(content: bytes, chance: random.Random) -> bytes | None:
         return None
     match = chance.choice(found)
     return content[: match.start()] + str(chance.choice(INTEGERS)).encode() + content[match.end() :]
+
+
+def _edit_gzip(content: bytes, chance: random.Random) -> bytes | None:
+    if not content.startswith(b"\x1f\x8b"):
+        return None
+    try:
+        return gzip.compress(mutate(gzip.decompress(content), chance))
+    except (OSError, EOFError, zlib.error):
+        return None
 
 
 def _edit_zip(content: bytes, chance: random.Random) -> bytes | None:
@@ -270,6 +281,16 @@ def _edit_json(content: bytes, chance: random.Random) -> bytes | None:
         case _:
             holder[key] = chance.choice(VALUES)
     return json.dumps(tree).encode()
+
+
+def _edit_records(content: bytes, chance: random.Random) -> bytes | None:
+    """Another line of JSON lines."""
+    lines = content.splitlines()
+    if len(lines) < 2 or content[:1] != b"{":
+        return None
+    chosen = chance.randrange(len(lines))
+    edited = _edit_json(lines[chosen], chance)
+    return None if edited is None else b"\n".join([*lines[:chosen], edited, *lines[chosen + 1 :]])
 
 
 def _list_places(tree: Any) -> Iterable[tuple[Any, Any]]:

@@ -21,6 +21,10 @@ from vlbm.data.readers import save_npz
         ("setting steps=0: must be at least 1", "--set steps=0: must be at least 1"),
         ("logs.npz: setting folds=9: there are only 3", "logs.npz: --set folds=9: there are only 3"),
         ("unknown setting 'stesp=1'; did you mean", "unknown --set 'stesp=1'; did you mean"),
+        (
+            "run: continue it with resume=True, or give another",
+            "run: continue it with --resume, replace it with --overwrite, or give another",
+        ),
         ("load with download=True to fetch it", "load with --download to fetch it"),
         ("Say which with reward='x'", "Say which with --column reward='x'"),
         ("episodes differ in length", "episodes differ in length"),

@@ -35,7 +35,7 @@ def everything(place):
 def test_a_directory_with_a_run_is_refused_unless_resumed(tmp_path):
     run_in(tmp_path)
     before = everything(tmp_path)
-    with pytest.raises(InputError, match=r"holds a run or a model already \(checkpoint_0.*--resume"):
+    with pytest.raises(InputError, match=r"holds a run or a model already \(checkpoint_0.*resume=True"):
         claim(tmp_path)
     with claim_directory(tmp_path, resume=True):
         assert (tmp_path / "checkpoint_0.safetensors").is_file()

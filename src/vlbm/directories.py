@@ -72,8 +72,8 @@ def check_unused(directory: str | os.PathLike[str], *, resume: bool) -> None:
     found = _list_results(place)
     if found:
         raise InputError(
-            f"{directory}: holds a run or a model already ({found[0].relative_to(place)}); add --resume (in "
-            "Python resume=True) to continue it or --overwrite to replace it, or give another directory"
+            f"{directory}: holds a run or a model already ({found[0].relative_to(place)}); continue it with "
+            "resume=True, or give another directory"
         )
 
 

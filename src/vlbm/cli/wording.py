@@ -8,6 +8,10 @@ import re
 OPTIONS = (
     (re.compile(r"\bn_actions=(\d+)"), r"--n-actions \1"),
     (re.compile(r"\bn_actions\b"), "--n-actions"),
+    (
+        re.compile(r"\bcontinue it with resume=True(?=,)"),
+        "continue it with --resume, replace it with --overwrite",
+    ),
     (re.compile(r"\b(download|resume)=True\b"), r"--\1"),
     (re.compile(r"^(discount|horizon|episodes|confidence) (?=\S+: )"), r"--\1 "),
     (re.compile(r"\bhorizon=(?=\S+: )"), "--horizon "),

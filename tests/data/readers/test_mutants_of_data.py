@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import warnings
 from pathlib import Path
 
@@ -20,12 +22,20 @@ a,1,0.25,2,1,0.5,1
 b,0,-0.5,3,2,1e-3,0
 b,1,0.75,4,0,-1,0
 """
+RECORDS = "".join(
+    json.dumps({"run": run, "obs": [0.5 * step, 1], "action": step % 2, "reward": 1.5, "done": step == 2})
+    + "\n"
+    for run in "ab"
+    for step in range(3)
+)
 
 
 def use(path):
     """What everyone does with data; run in another process, for each mutant."""
     is_data(path)
-    episodes = load(path, **({"episode": "run"} if path.suffix == ".csv" else {}))
+    episodes = load(
+        path, **({"episode": "run"} if path.name.startswith(("steps.csv", "steps.jsonl")) else {})
+    )
     assert episodes.observation.shape[0] == episodes.steps + episodes.count
     assert np.isfinite(episodes.returns()).all()
     episodes.fingerprint()
@@ -90,6 +100,8 @@ FORMATS = {
     "chunks.hdf5": write_small_chunks,
     "steps.parquet": write_parquet,
     "steps.csv": lambda path, fields, logged: path.write_text(CSV),
+    "steps.csv.gz": lambda path, fields, logged: path.write_bytes(gzip.compress(CSV.encode(), mtime=0)),
+    "steps.jsonl": lambda path, fields, logged: path.write_text(RECORDS),
     "minari-hdf5": lambda path, fields, logged: write_minari(path, fields, logged, "hdf5"),
     "minari-parquet": lambda path, fields, logged: write_minari(path, fields, logged, "parquet"),
     "minari-arrow": lambda path, fields, logged: write_minari(path, fields, logged, "arrow"),
