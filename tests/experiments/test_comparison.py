@@ -17,6 +17,7 @@ from vlbm.estimand import Estimand
 from vlbm.experiments.compare import compare
 from vlbm.experiments.comparison import Comparison
 from vlbm.report.comparisons import print_comparison
+from vlbm.report.page import render_page
 from vlbm.results.backtest import Backtest
 from vlbm.results.behaviour import BehaviourRow
 from vlbm.results.estimate import Estimates, from_returns
@@ -348,6 +349,16 @@ class Choosy(Oracle):
 def choosy(**options) -> Comparison:
     estimators = {"right": Oracle((0.0, 1.0, 4.0)), "choosy": Choosy((1.0, 6.0))}
     return compare(linear_logs(), POLICIES, estimators, **options)
+
+
+def test_agreement_over_a_single_policy_is_unknown_and_no_disagreement():
+    estimators = {"right": Oracle((0.0, 1.0)), "choosy": Choosy((1.0,))}
+    two = {name: POLICIES[name] for name in ("poor", "middling")}
+    comparison = compare(linear_logs(), two, estimators)
+    np.testing.assert_array_equal(comparison.agreement(), [[1, np.nan], [np.nan, np.nan]])
+    assert comparison.to_json()["agreement"]["right"] == {"right": 1.0, "choosy": None}
+    assert "ranks otherwise" not in str(comparison)
+    assert "ranks otherwise" not in render_page(comparison)
 
 
 def test_a_policy_that_one_method_cannot_value_keeps_its_values_by_the_others():

@@ -132,7 +132,10 @@ class Comparison:
                 for method, found in self.estimates.items()
             },
             "agreement": {
-                method: dict(zip(self.estimates, map(float, row), strict=True))
+                method: {
+                    other: float(found) if np.isfinite(found) else None
+                    for other, found in zip(self.estimates, row, strict=True)
+                }
                 for method, row in zip(self.estimates, self.agreement(), strict=True)
             },
             "failures": dict(self.failures),
@@ -180,10 +183,10 @@ def single_comparison(
 
 
 def _agreement(first: Float[np.ndarray, " policies"], second: Float[np.ndarray, " policies"]) -> float:
-    """Undefined for a method with equal values for all policies, or fewer than two; counted as none."""
+    """NaN where fewer than two policies have both values; 0 for a method with equal values for all."""
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum() < 2:
-        return 0.0
+        return float("nan")
     return float(np.nan_to_num(rank_correlation(first[both], second[both]), nan=0.0))
 
 

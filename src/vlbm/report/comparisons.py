@@ -122,7 +122,7 @@ def agreement_table(comparison: Comparison) -> Table:
     for method in comparison.estimates:
         table.add_column(comparison.label(method), justify="right", no_wrap=True)
     for method, row in zip(comparison.estimates, comparison.agreement(), strict=True):
-        table.add_row(comparison.label(method), *(f"{value:.2f}" for value in row))
+        table.add_row(comparison.label(method), *(format_value(value, 2) for value in row))
     return table
 
 

@@ -33,8 +33,11 @@ def describe_agreement(findings: Findings) -> str:
         return level and f"The methods differ in level: {level}."
     comparison, methods = findings.comparison, list(findings.runs)
     mine = methods.index(findings.method)
-    others = [place for place in range(len(methods)) if place != mine]
-    agreement = comparison.agreement()[mine, others]
+    agreement = comparison.agreement()[mine]
+    others = [place for place in range(len(methods)) if place != mine and np.isfinite(agreement[place])]
+    if not others:  # no two policies that another method values too
+        return level and f"The methods differ in level: {level}."
+    agreement = agreement[others]
     lowest = int(np.argmin(agreement))
     number = format_number(float(agreement[lowest]), 2)
     if agreement[lowest] >= AGREEING:

@@ -72,14 +72,15 @@ def _levels_table(findings: Findings, labels: list[str]) -> Table:
         tuple((label, *map(findings.write, row)) for label, row in zip(labels, apart, strict=True)),
         f"Mean absolute difference between the values of every two methods; all values lie within "
         f"{findings.write(extent)}.",
-        tuple(tuple(-value / extent if extent > 0 else 0.0 for value in row) for row in apart),
+        tuple(tuple(-value / extent if value > 0 else 0.0 for value in row) for row in apart),
     )
 
 
 def _mean_difference(first: np.ndarray, second: np.ndarray) -> float:
-    """Over the policies that both estimate; 0 if there are none."""
+    """Over the policies that both estimate; NaN if there are none."""
     difference = np.abs(first - second)
-    return float(difference[np.isfinite(difference)].mean()) if np.isfinite(difference).any() else 0.0
+    both = np.isfinite(difference)
+    return float(difference[both].mean()) if both.any() else float("nan")
 
 
 def _estimates_chart(findings: Findings):
@@ -123,7 +124,7 @@ def agreement_table(names: list[str], agreement: list[list[float]]) -> Table:
             for name, row in zip(names, agreement, strict=True)
         ),
         f"Rank correlation of every two methods: 1 is the same order, 0 unrelated, {MINUS}1 the reverse.",
-        tuple(tuple(row) for row in agreement),
+        tuple(tuple(float(np.nan_to_num(value)) for value in row) for row in agreement),
     )
 
 
