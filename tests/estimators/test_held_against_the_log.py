@@ -123,6 +123,14 @@ def test_the_behaviour_policy_is_estimated_and_held_against_held_out_episodes(ha
     assert hasty.evaluate({"left": LEFT}, discount=0.9, horizon=6).backtest is None
 
 
+@pytest.mark.parametrize(("asked", "shown"), [(None, True), (False, False)])
+def test_a_page_from_python_is_back_tested_unless_that_was_refused(hasty, tmp_path, asked, shown):
+    found = hasty.evaluate({"left": LEFT}, discount=0.9, horizon=6, backtest=asked)
+    assert found.backtest is None
+    found.report(tmp_path / "page.html")
+    assert ("On your own held-out log, ff was off by" in (tmp_path / "page.html").read_text()) == shown
+
+
 def test_a_policy_that_is_what_logged_the_data_is_hardly_off():
     found = WPDIS(resamples=20).fit(coins()).evaluate(Table(0.3, 0.7), discount=1.0, backtest=True)
     assert found.backtest.error_share < 0.2

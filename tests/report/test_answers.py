@@ -35,6 +35,12 @@ def test_the_answer_names_the_best_its_interval_and_who_leaves_the_data():
     assert second.startswith("Do not rely on it: it leaves the logged data most of the time: 90 %")
 
 
+def test_q_stays_q_in_the_answer():
+    rows = tuple(replace(row, warnings=("Q has not settled",), details={}) for row in made_estimates())
+    sentences = write_answer(make_findings(single_comparison(replace(made_estimates(), rows=rows))))
+    assert "With caution: Q has not settled." in [text.striptags() for text in sentences]
+
+
 def test_an_unsettled_first_place_is_said():
     rows = tuple(
         replace(row, value=10.0 + 0.1 * index, lower=5.0, upper=15.0)

@@ -14,7 +14,7 @@ from vlbm.results.estimate import Estimates
 
 
 def add_backtest(
-    found: Estimates, evaluator: Any, asked: Estimand, *, progress: Progress, **imagined: Any
+    found: Estimates, *, evaluator: Any, asked: Estimand, progress: Progress, **imagined: Any
 ) -> Estimates:
     """The estimates with how far off the evaluator was for the policy that logged the data."""
     began = time.monotonic()

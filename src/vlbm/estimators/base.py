@@ -115,7 +115,7 @@ class Evaluator(ABC):
         seed: int | None = None,
         progress: Progress | bool = silent,
         recorder: Recorder | None = None,
-        backtest: bool = False,
+        backtest: bool | None = None,
     ) -> Estimates:
         """The value of every policy, with an interval that shall hold it with probability `confidence`.
 
@@ -143,7 +143,7 @@ class Evaluator(ABC):
             progress: Who reports progress; True shows bars.
             recorder: Called with the imagined episodes of every policy, by the number of the model.
             backtest: Clone the behaviour policy, value it too, and hold that against logged episodes
-                (`Estimates.backtest`); a model that was loaded has none.
+                (`Estimates.backtest`); a model that was loaded has none. By default when a page is made.
         """
         discount = discount if gamma is None else gamma
         check_request(discount=discount, horizon=horizon, episodes=episodes, confidence=confidence)
@@ -175,6 +175,11 @@ class Evaluator(ABC):
             )
             found = hold_against_log(found, self.rewards, bounds=bounds)
             found = warn_if_flat(found, kept, self.initial_observations, log=self.rewards, space=space)
+        imagined: dict[str, Any] = {"episodes": episodes, "termination": termination, "seed": seed}
+
+        def test(estimates: Estimates) -> Estimates:
+            return add_backtest(estimates, evaluator=self, asked=asked, progress=shown, **imagined)
+
         found = replace(
             found,
             excluded=excluded,
@@ -198,12 +203,10 @@ class Evaluator(ABC):
                     "confidence": confidence,
                     "seed": seed,
                 },
+                test if backtest is None and not found.interrupted else None,
             ),
         )
-        if backtest and not found.interrupted:
-            imagined = {"episodes": episodes, "termination": termination, "seed": seed}
-            found = add_backtest(found, self, asked, progress=shown, **imagined)
-        return found
+        return test(found) if backtest and not found.interrupted else found
 
     @property
     def rewards(self) -> Episodes | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
@@ -134,6 +134,9 @@ class Origin:
     evaluator: Any
     policies: Mapping[str, Any]
     request: Mapping[str, Any]  # the other arguments of `evaluate`
+    backtest: Callable[[Estimates], Estimates] | None = (
+        None  # adds it; None if there is one, or shall be none
+    )
 
 
 @dataclass(frozen=True, eq=False)

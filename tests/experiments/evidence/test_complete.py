@@ -31,7 +31,7 @@ def evaluator(logs):
 
 def test_the_page_of_estimates_alone_is_that_of_the_command_line(logs, evaluator, tmp_path):
     collector = DiagnosticsCollector.of(logs, **ASKED)
-    estimates, evidence = collector.evaluate_with_diagnostics(evaluator, POLICIES, episodes=6)
+    estimates, evidence = collector.evaluate_with_diagnostics(evaluator, POLICIES, episodes=6, backtest=True)
     whole = single_comparison(estimates, evidence=evidence, logged=collector.summary)
     estimates.report(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text() == render_page(whole)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_evidence(comparison: Comparison) -> Comparison:
-    """With the summary of the log and the evidence of every method, as far as they can still be had.
+    """With the summary of the log, back-tests and the evidence of every method, as far as they can be had.
 
     Estimates made in this process know their evaluator: worlds imagine the same episodes again, which takes
     as long as evaluating did. Estimates from disk stay as they are.
@@ -39,8 +39,14 @@ def add_evidence(comparison: Comparison) -> Comparison:
             _, evidence[method] = collector.evaluate_with_diagnostics(
                 origin.evaluator, origin.policies, **origin.request
             )
+    tested = dict(comparison.estimates)
+    for method, origin in origins.items():
+        first, *others = tested[method]
+        if origin.backtest is not None and first.backtest is None:
+            tested[method] = (origin.backtest(first), *others)
     return replace(
         comparison,
+        estimates=tested,
         evidence=evidence,
         logged=collector.summary if comparison.logged is None else comparison.logged,
     )

@@ -66,7 +66,9 @@ def _describe_objection(findings: Findings) -> Markup:
         return Markup()
     warning = "Do not rely on it:" if objections[0].level == "doubtful" else "With caution:"
     text = objections[0].text
-    return Markup("<strong>{}</strong> {}").format(warning, text[:1].lower() + text[1:])
+    if not text.startswith("Q "):
+        text = text[:1].lower() + text[1:]
+    return Markup("<strong>{}</strong> {}").format(warning, text)
 
 
 def _describe_first_place(findings: Findings) -> Markup:
