@@ -86,6 +86,18 @@ def test_what_a_command_read_is_not_called_in_memory():
     assert "in memory" in render_page(replace(typed, command=None))
 
 
+def test_columns_give_their_names_to_charts_and_spaces():
+    made = made_comparison()
+    names = tuple(f"sensor {index} <b>" for index in range(made.logged.observation_size))
+    named = replace(made.logged, observation_names=names, action_names=("torque",))
+    page = render_page(replace(made, logged=named))
+    assert "sensor 1 &lt;b&gt;</h3>" in page
+    assert ": sensor 0 &lt;b&gt;, sensor 1" in page
+    assert ": torque" in page
+    assert "Observation 1" not in page
+    assert "Observation 1" in render_page(made)
+
+
 def test_a_single_point_of_training_is_no_curve():
     made = made_comparison()
     found = made.evidence["vlbm"]

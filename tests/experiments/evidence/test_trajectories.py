@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,14 @@ def test_a_summary_counts_what_was_ended_and_what_was_cut_off():
     assert found.mean == pytest.approx(logs.returns(0.9).mean())
     assert found.standard_error == pytest.approx(logs.returns(0.9).std(ddof=1) / np.sqrt(3))
     assert found.fingerprint == logs.fingerprint()
+
+
+def test_a_summary_knows_the_columns_of_observations_by_name():
+    logs = noise_logs([5, 3], observations=2)
+    assert summarise_log(logs, discount=0.9).name_observation(1) == "Observation 1"
+    named = summarise_log(replace(logs, observation_names=("tilt", "speed")), discount=0.9)
+    assert named.name_observation(1) == "speed"
+    assert named.name_observation(2) == "Observation 2"  # a changed file may say anything
 
 
 def test_dimensions_that_never_change_are_not_drawn_and_many_are_not_all_drawn():

@@ -41,6 +41,13 @@ class LoggedSummary:
     running: Float[np.ndarray, " times"]
     warnings: tuple[str, ...]
     notes: tuple[str, ...]  # assumptions of the reader, missing fields
+    observation_names: tuple[str, ...] = ()  # of every number; empty where they have none
+    action_names: tuple[str, ...] = ()
+
+    def name_observation(self, dimension: int) -> str:
+        """The column that it came from, or its number."""
+        known = dimension < len(self.observation_names)
+        return self.observation_names[dimension] if known else f"Observation {dimension}"
 
 
 def summarise_log(
@@ -75,4 +82,6 @@ def summarise_log(
         running=share_running(logged.length, times),
         warnings=inspection.warnings,
         notes=(*inspection.assumptions, *inspection.missing, *inspection.information),
+        observation_names=logged.observation_names or (),
+        action_names=logged.action_names or (),
     )

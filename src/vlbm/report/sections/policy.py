@@ -121,6 +121,7 @@ def _trajectory_charts(findings: Findings, seen: PolicyEvidence) -> tuple[Chart,
     charts = []
     for place, dimension in enumerate(evidence.dimensions[:most]):
         imagined = seen.trajectories[:, place]
+        name = f"Observation {dimension}" if logged is None else logged.name_observation(int(dimension))
         lines = [
             Line(
                 _rollout_label(findings), "c0", evidence.times, imagined[:, 1], imagined[:, 0], imagined[:, 2]
@@ -134,13 +135,13 @@ def _trajectory_charts(findings: Findings, seen: PolicyEvidence) -> tuple[Chart,
             everything.append(past)
         charts.append(
             line_chart(
-                f"Observation {dimension}",
+                name,
                 lines,
                 x_label="step",
-                y_label=f"observation {dimension}",
+                y_label=name if logged is not None and logged.observation_names else name.lower(),
                 y_range=extent(np.concatenate(everything).ravel(), margin=0.04),
                 caption="Line: median; band: 90 % of the episodes that still run.",
-                option=str(dimension),
+                option=name.removeprefix("Observation "),
             )
         )
     return tuple(charts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from vlbm.report.downloads import make_downloads
 from vlbm.report.findings import Findings
@@ -11,6 +12,8 @@ from vlbm.report.numbers import format_count, format_number, format_percent
 from vlbm.report.parts import Block, Bullets, Code, Facts, Prose, Section
 from vlbm.report.sections.methods import seeds_note
 from vlbm.version import VERSION
+
+MOST_NAMES = 12  # of observations or actions
 
 
 def provenance_section(findings: Findings) -> Section:
@@ -44,10 +47,15 @@ def _list_facts(findings: Findings) -> tuple[tuple[str, str], ...]:
     facts = [("data", str(named))] if named else []
     if logged is not None:
         vector = "choices" if logged.discrete else "numbers"
+        observed, acted = map(_list_names, (logged.observation_names, logged.action_names))
         facts += [
             ("checksum", logged.fingerprint),
             ("logged", f"{format_count(logged.episodes, 'episode')}, {format_count(logged.steps, 'step')}"),
-            ("spaces", f"observations {logged.observation_size}, actions {logged.action_size} ({vector})"),
+            (
+                "spaces",
+                f"observations {logged.observation_size}{observed}, actions {logged.action_size} ({vector})"
+                f"{acted}",
+            ),
             (
                 "mean logged return",
                 f"{findings.write(logged.mean)} ± {findings.write(logged.standard_error)}",
@@ -70,6 +78,11 @@ def _list_facts(findings: Findings) -> tuple[tuple[str, str], ...]:
         ("version", f"vlbm {VERSION}"),
     ]
     return tuple(facts)
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f": {', '.join(names[:MOST_NAMES])}{more}" if names else ""
 
 
 def _write_commands(findings: Findings) -> str:
