@@ -15,7 +15,7 @@ from vlbm.report.findings import make_findings
 from vlbm.report.page import render_page
 from vlbm.report.sections.answer import write_answer
 from vlbm.report.sections.ranking import ranking_section
-from vlbm.report.tables import print_estimates
+from vlbm.report.tables import format_value, print_estimates
 from vlbm.results.backtest import Backtest
 from vlbm.results.behaviour import BehaviourRow
 from vlbm.results.diagnostics.trust import OUTSIDE
@@ -192,6 +192,10 @@ def test_pictures_of_intervals_are_explained_where_they_are_drawn(width, drawn):
     shown = console.file.getvalue()
     assert ("━●━:" in shown) == ("◆:" in shown) == drawn
     assert "lower, upper" in shown
+
+
+def test_what_rounds_to_zero_has_no_sign():
+    assert (format_value(-0.04, 1), format_value(-0.06, 1)) == ("0.0", "-0.1")
 
 
 def test_print_and_notebooks_caution_as_the_page_does():

@@ -34,10 +34,10 @@ def choose_decimals(values: Sequence[float]) -> int:
 
 
 def format_value(value: float | None, digits: int) -> str:
-    """A number with these decimals, or with an exponent if it is huge; a dash for none."""
+    """A number with these decimals, or with an exponent if it is huge; no minus zero, a dash for none."""
     if value is None or value != value:
         return NOTHING
-    return f"{value:,.{digits}f}" if abs(value) < HUGE else f"{value:.2e}"
+    return f"{value:z,.{digits}f}" if abs(value) < HUGE else f"{value:.2e}"
 
 
 @dataclass(frozen=True, eq=False)
