@@ -68,12 +68,18 @@ def main(arguments: list[str] | None = None) -> None:
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:
     """Show a UserWarning as a note, without its line of code."""
     if category is UserWarning:
-        typer.secho(f"note: {message}", fg=typer.colors.YELLOW, err=True)
+        _say(f"note: {message}", typer.colors.YELLOW)
 
 
 def _fail(message: str, code: int) -> None:
-    typer.secho(f"error: {message}", fg=typer.colors.RED, err=True)
+    _say(f"error: {message}", typer.colors.RED)
     raise SystemExit(code)
+
+
+def _say(text: str, colour: str) -> None:
+    from vlbm.terminal import show_controls
+
+    typer.secho(show_controls(text), fg=colour, err=True)
 
 
 def _expand_settings(arguments: list[str]) -> list[str]:

@@ -238,9 +238,9 @@ def command_line() -> str:
 
 def print_notes(notes: Mapping[str, Sequence[str]]) -> None:
     """What is known of methods before anything is trained, on standard error."""
-    from rich.console import Console
+    from vlbm.terminal import SafeConsole
 
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     for method, texts in notes.items():
         for text in texts:
             console.print(f"note: {method}: {text}", style="yellow", highlight=False, markup=False)
@@ -248,9 +248,9 @@ def print_notes(notes: Mapping[str, Sequence[str]]) -> None:
 
 def make_console(*outputs: Path | None) -> Any:
     """For what people read: on standard output, unless one of the files that are written goes there."""
-    from rich.console import Console
+    from vlbm.terminal import SafeConsole
 
-    return Console(stderr=any(path is not None and is_standard_output(path) for path in outputs))
+    return SafeConsole(stderr=any(path is not None and is_standard_output(path) for path in outputs))
 
 
 def make_progress(quiet: bool) -> Progress:

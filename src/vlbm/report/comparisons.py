@@ -187,10 +187,10 @@ def merge_notes(findings: Findings) -> list[tuple[str, str]]:
 
 def as_text(comparison: Comparison) -> str:
     """What `print` shows."""
-    from rich.console import Console
+    from vlbm.terminal import SafeConsole
 
     buffer = io.StringIO()
-    print_comparison(comparison, Console(file=buffer, width=120, color_system=None))
+    print_comparison(comparison, SafeConsole(file=buffer, width=120, color_system=None))
     return buffer.getvalue().rstrip()
 
 

@@ -213,10 +213,10 @@ def print_backtests(backtests: Mapping[str, Backtest], values: Sequence[float], 
 
 def as_text(estimates: Estimates) -> str:
     """What the command line prints, as plain text, for print()."""
-    from rich.console import Console
+    from vlbm.terminal import SafeConsole
 
     buffer = io.StringIO()
-    print_estimates(estimates, Console(file=buffer, width=120, color_system=None))
+    print_estimates(estimates, SafeConsole(file=buffer, width=120, color_system=None))
     return buffer.getvalue().rstrip()
 
 
