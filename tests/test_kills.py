@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from made_benchmarks import made_row, write_rows
 from systems import linear_logs
 from test_cli import TINY, weights
 from vlbm.data.readers import save_npz
@@ -33,6 +34,8 @@ COMMANDS: dict[str, list[Any]] = {
                 "--quiet", "--save", "run"],
     "data pack": ["data", "pack", "logs.npz", "run/packed"],
     "demo": ["demo", "--output", "run", "--quiet", "--set", *TINY],
+    "data make": ["data", "make", "pendulum-random", "--steps", 400, "--output", "run/made.npz", "--quiet"],
+    "benchmark report": ["benchmark", "report", "kept", "--output", "run", "--formats", "md,csv", "--quiet"],
     "report": ["report", "kept", "--output", "run/page.html"],
     "policy": [],
 }  # fmt: skip
@@ -50,6 +53,8 @@ def work(folder: Path, arguments: list[Any], renames: int | None) -> None:
         os.dup2(os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     for name in ("replace", "rename"):
         _count_calls(name, renames)
+    if " ".join(map(str, arguments[:2])) == "data make":
+        os.environ["VLBM_CACHE"] = "run/cache"  # where it keeps what it makes
     if arguments:
         from vlbm.cli import main
 
@@ -103,6 +108,8 @@ def make_folder(tmp_path: Path) -> Callable[[str, str], Path]:
             from vlbm.report.saved import save_run
 
             save_run(made_comparison(), folder / "kept")
+        if command == "benchmark report":
+            write_rows(folder / "kept", [made_row(method=method) for method in ("vlbm", "fqe")])
         return folder
 
     return make
