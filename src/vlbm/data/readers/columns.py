@@ -116,7 +116,7 @@ class Columns:
         if role in REQUIRED:
             raise InputError(
                 f"{path}: no column looks like the {role} ({', '.join(USUAL_NAMES[role])}); "
-                f"{_list_columns(present)}. Say which with {role}="
+                f"{_list_columns(present)}. Say which with {role}=NAME"
             )
         return None
 
