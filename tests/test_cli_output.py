@@ -110,3 +110,27 @@ def test_a_directory_is_not_standard_output(folder, capsys, command):
     assert run(*command) == 2
     assert "standard output" in capsys.readouterr().err
     assert os.listdir() == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_estimates_are_shown_though_the_disk_is_full(folder, capsys):
+    quick = ["evaluate", "logs.npz", "first.npz", "--method", "wpdis", "--set", "clone_steps=5", "--quiet"]
+    assert run(*quick, "--json", "/dev/full") == 2
+    shown = capsys.readouterr()
+    assert "behaviour (logged)" in shown.out
+    last = shown.err.strip().splitlines()[-1]
+    assert last.startswith("error: /dev/full: cannot be written (No space left on device)")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_standard_output_that_takes_nothing_is_one_error(folder):
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "vlbm", "inspect", "logs.npz"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert ended.returncode == 2
+    assert "error: standard output, or a temporary file, cannot be written" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from vlbm.errors import InputError
 from vlbm.writing import is_standard_output, sweep, unfinished_folder, write_atomically, write_text
 
 
@@ -182,3 +183,31 @@ def test_a_folder_that_fails_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="no"):
         fail()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture
+def little_room():
+    """No file may grow beyond a few bytes, as on a disk that is full."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_does_not_fit_is_one_error_that_names_the_file_and_leaves_nothing(tmp_path, little_room):
+    target = tmp_path / "large.json"
+    with pytest.raises(InputError, match=r"large\.json: cannot be written \(File too large\); make room"):
+        write_text(target, "x" * 1000)
+    with (
+        pytest.raises(InputError, match=r"folder: cannot be written"),
+        unfinished_folder(tmp_path / "folder") as unfinished,
+    ):
+        (unfinished / "large").write_bytes(bytes(1000))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_device_that_takes_nothing_is_named():
+    with pytest.raises(InputError, match="/dev/full: cannot be written"):
+        write_text(Path("/dev/full"), "x")

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from vlbm.errors import InputError
 from vlbm.locking import lock, lock_if_free
 
 STANDARD_OUTPUT = Path("-")
@@ -49,13 +50,13 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     What is no file is not replaced: it is written through, once `write` has finished.
     """
     if is_written_through(path):
-        with tempfile.TemporaryDirectory(prefix="vlbm-") as folder:
+        with tempfile.TemporaryDirectory(prefix="vlbm-") as folder, _name_failures(path):
             whole = Path(folder) / f"whole{path.suffix}"
             write(whole)
             _write_through(path, whole.read_bytes())
         return
     target = Path(os.path.realpath(path))
-    with unfinished_file(target) as temporary:
+    with _name_failures(path), unfinished_file(target) as temporary:
         write(temporary)
         # Temporary files are private; give them the usual permissions.
         umask = os.umask(0)
@@ -66,9 +67,24 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     if is_written_through(path):
-        _write_through(path, text.encode())
+        with _name_failures(path):
+            _write_through(path, text.encode())
     else:
         write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+@contextmanager
+def _name_failures(path: Path) -> Iterator[None]:
+    """One error for whatever keeps a file from being written, such as a disk that is full."""
+    try:
+        yield
+    except BrokenPipeError:  # whoever read it has had enough
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(
+            f"{path}: cannot be written ({reason}); make room there, or give another place"
+        ) from error
 
 
 @contextmanager
@@ -92,6 +108,11 @@ def unfinished_file(target: Path) -> Iterator[Path]:
 @contextmanager
 def unfinished_folder(target: Path) -> Iterator[Path]:
     """The same for a folder."""
+    with _name_failures(target):
+        yield from _hold_unfinished_folder(target)
+
+
+def _hold_unfinished_folder(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent, target.name)
     while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 import warnings
@@ -25,6 +26,8 @@ from vlbm.cli.wording import name_options
 from vlbm.cores import use_cores
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.version import VERSION
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the disk, or the device, does not take more
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,6 +66,10 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(name_options(str(error)), 2)
     except TrainingDivergedError as error:
         _fail(name_options(str(error)), 3)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _fail(f"standard output, or a temporary file, cannot be written ({error.strerror})", 2)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object) -> None:

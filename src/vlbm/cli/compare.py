@@ -186,6 +186,7 @@ def compare(
         **known,
     )
     comparison = add_left_out(comparison)
+    print_comparison(comparison, make_console(json, report))  # first: a full disk may prevent the rest
     if save is not None:
         from vlbm.report.saved import save_run
 
@@ -194,7 +195,6 @@ def compare(
         comparison.report(report)
     if json is not None:
         comparison.save_json(json)
-    print_comparison(comparison, make_console(json, report))
 
 
 def _request_of_task(task: Task, given: dict[str, Any]) -> dict[str, Any]:

@@ -142,6 +142,7 @@ def evaluate(
         "backtest": backtest,
         "progress": progress.with_title("imagining"),
     }
+    console = make_console(json, report)
     if with_diagnostics:
         from vlbm.experiments.comparison import single_comparison
         from vlbm.experiments.evidence.collect import DiagnosticsCollector
@@ -150,6 +151,7 @@ def evaluate(
         asked["horizon"] = asked["horizon"] or evaluator.space.longest
         collector = DiagnosticsCollector.of(logged, **asked)
         estimates, evidence = collector.evaluate_with_diagnostics(evaluator, policies, **request)
+        print_estimates(estimates, console)  # before anything is written, which a full disk may prevent
         run = single_comparison(
             estimates, evidence=evidence, logged=collector.summary, command=command_line()
         )
@@ -163,9 +165,9 @@ def evaluate(
             run.report(report)
     else:
         estimates = evaluator.evaluate(policies, **asked, **request)
+        print_estimates(estimates, console)
     if json is not None:
         estimates.save_json(json)
-    print_estimates(estimates, make_console(json, report))
 
 
 def _load_termination(specification: str) -> Termination:
