@@ -134,3 +134,15 @@ def test_standard_output_that_takes_nothing_is_one_error(folder):
     assert ended.returncode == 2
     assert "error: standard output, or a temporary file, cannot be written" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_full_disk_while_packing_is_not_blamed_on_the_source(folder, capsys):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        assert run("data", "pack", "logs.npz", "packed") == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "error: packed: cannot be written (File too large)" in capsys.readouterr().err
+    assert not Path("packed").exists()

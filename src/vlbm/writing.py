@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 from vlbm.errors import InputError
 from vlbm.locking import lock, lock_if_free
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk does not take more
 STANDARD_OUTPUT = Path("-")
 # What a write that was killed leaves behind: .NAME.RANDOM.vlbm-unfinished.ENDING
 UNFINISHED = re.compile(r"\..+\.\w+\.vlbm-unfinished(\.\w+)?")

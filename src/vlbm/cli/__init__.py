@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import sys
 import warnings
@@ -26,8 +25,7 @@ from vlbm.cli.wording import name_options
 from vlbm.cores import use_cores
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.version import VERSION
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the disk, or the device, does not take more
+from vlbm.writing import NO_ROOM
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -67,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     except TrainingDivergedError as error:
         _fail(name_options(str(error)), 3)
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in NO_ROOM:
             raise
         _fail(f"standard output, or a temporary file, cannot be written ({error.strerror})", 2)
 

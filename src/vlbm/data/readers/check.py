@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from vlbm.errors import InputError
+from vlbm.writing import NO_ROOM
 
 Path = str | os.PathLike[str]
 
@@ -36,6 +37,8 @@ def translate_errors(path: Path, kind: str) -> Iterator[None]:
             "give it in smaller parts"
         ) from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise  # of what is written meanwhile: the file that is read is sound
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(
             f"{path}: cannot be read as {kind} ({reason}); the file may be damaged or incomplete: "
