@@ -147,6 +147,18 @@ def test_the_behaviour_policy_is_a_row_among_the_estimates_that_says_it_was_logg
     assert [row[0] for row in pairs.rows] == ["snail", "hare", "tortoise"]
 
 
+def test_the_behaviour_policy_is_a_row_of_both_tables_on_the_console():
+    made = with_log(made_comparison())
+    for text in (as_text(made), str(made.estimates["vlbm"][0])):
+        lines = [line for line in text.partition("behaviour (logged): mean")[0].splitlines() if line.strip()]
+        named = [
+            name for line in lines for name in ("snail", "hare", "behaviour", "tortoise") if name in line
+        ]
+        assert named[:4] == ["snail", "hare", "behaviour", "tortoise"]
+    (row,) = (line for line in as_text(made).splitlines() if line.strip().startswith("behaviour (logged)  "))
+    assert row.split()[2:] == ["15.000", "±", "1.000"] * 2  # under every method
+
+
 def test_the_page_says_how_far_it_was_off_on_the_held_out_log():
     sentence = (
         "On your own held-out log, vlbm was off by 3 % of the spread of logged returns: it said 14.60, and 4 "

@@ -59,7 +59,11 @@ def demo(
     evaluator.save(output / "model")
     collector = DiagnosticsCollector.of(task.episodes, discount=task.discount, horizon=task.horizon)
     estimates, evidence = collector.evaluate_with_diagnostics(
-        evaluator, task.policies, actions=task.actions, progress=progress.with_title("imagining")
+        evaluator,
+        task.policies,
+        actions=task.actions,
+        backtest=True,
+        progress=progress.with_title("imagining"),
     )
     estimates.save_json(output / "estimates.json")
     run = single_comparison(
