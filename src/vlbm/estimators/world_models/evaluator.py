@@ -35,7 +35,7 @@ KEPT: dict[str, tuple[str, Any]] = {
     "length": ("episodes", np.int64),
     "terminated": ("episodes", bool),
 }
-SINGLE = "a single model: its intervals do not know how far models disagree; models=3 or more shows it"
+SINGLE = "a single model: intervals leave out how far models disagree; fit several to see it (--set models=3)"
 
 
 class WorldSpace(NamedTuple):
