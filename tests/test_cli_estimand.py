@@ -38,7 +38,8 @@ def shown(capsys) -> str:
 
 
 def test_methods_nobody_named_are_left_out_where_they_answer_for_something_else(folder, capsys):
-    assert run("compare", "logs.npz", "first.npz", "--set", *VLBM, "--json", "out.json", "--quiet") == 0
+    assert run("compare", "logs.npz", "first.npz", "--set", *VLBM, "--json", "out.json", "--no-backtest",
+               "--quiet") == 0  # fmt: skip
     result = json.loads(Path("out.json").read_text())
     assert list(result["methods"]) == ["vlbm"]
     assert SAMPLED in result["failures"]["wpdis"]
@@ -49,7 +50,7 @@ def test_methods_nobody_named_are_left_out_where_they_answer_for_something_else(
 
 def test_methods_that_were_named_stay_and_are_marked(folder, capsys):
     assert run("compare", "logs.npz", "first.npz", "second.npz", "--methods", "wpdis,fqe", "--set", *FQE,
-               "wpdis.clone_steps=5", "--json", "out.json", "--report", "page.html",
+               "wpdis.clone_steps=5", "--json", "out.json", "--report", "page.html", "--no-backtest",
                "--quiet") == 0  # fmt: skip
     result = json.loads(Path("out.json").read_text())
     assert result["estimand"]["text"] == result["methods"]["fqe"]["estimand"]["text"] == MEAN

@@ -16,7 +16,7 @@ __all__ = ["folder"]  # a fixture
 
 EVALUATE = ["evaluate", "logs.npz", "first.npz", "--set", *TINY, "--episodes", 3, "--horizon", 5, "--quiet"]
 COMPARE = ["compare", "logs.npz", "first.npz", "second.npz", "--methods", "wpdis", "--set",
-           "wpdis.clone_steps=5", "--quiet"]  # fmt: skip
+           "wpdis.clone_steps=5", "--no-backtest", "--quiet"]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,8 @@ def test_a_run_is_not_overwritten_unasked(folder, capsys):
 
 
 def test_a_fitted_model_is_not_overwritten_unasked(folder, capsys):
-    fit = ["fit", "logs.npz", "--set", *TINY, "--quiet", "--save", "model"]
+    hasty = ["units=4", "members=2", "batch=8", "steps=4", "validate_every=2"]
+    fit = ["fit", "logs.npz", "--method", "ff", "--set", *hasty, "--quiet", "--save", "model"]
     assert run(*fit) == 0
     assert run(*fit) == 2
     assert "model: holds a run or a model already" in capsys.readouterr().err

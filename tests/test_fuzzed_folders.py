@@ -14,7 +14,7 @@ from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.report.saved import save_run
 
-FEW, MANY = 50, 1000
+FEW, MANY = 25, 1000
 
 
 def model(path: Path) -> str:
