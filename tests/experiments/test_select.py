@@ -12,7 +12,8 @@ from systems import noise_logs
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.experiments import select
-from vlbm.experiments.select import PAPER_GRID, Candidate, Selection, make_grid, select_settings
+from vlbm.experiments.grids import PAPER_GRID, make_grid
+from vlbm.experiments.select import Candidate, Selection, select_settings
 
 LOGS = noise_logs([6, 5, 6, 4])
 

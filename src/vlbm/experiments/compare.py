@@ -100,6 +100,7 @@ def compare(
             confidence=confidence,
             backtest=backtest and seed == seeds[0],
             evidence=collector is not None and seed == seeds[0],
+            title=method,
         )
         for method, estimator in estimators.items()
         for seed in seeds

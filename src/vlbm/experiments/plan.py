@@ -53,16 +53,12 @@ class Cell:
     latents: bool = False  # whether latents of imagined steps are kept
     directory: Path | None = None  # of checkpoints
     resume: bool = False
+    title: str = ""  # what progress calls it
 
     @property
     def group(self) -> tuple[str, int]:
         """Methods of one task and seed have critics and cloned policies in common."""
         return self.task, self.seed
-
-    @property
-    def title(self) -> str:
-        """What progress calls it."""
-        return self.method
 
     def keep_in(self, directory: Path, *, resume: bool) -> Cell:
         """The same with a place for its checkpoints."""
@@ -88,7 +84,16 @@ def plan_cells(
         for method, estimator in estimators.items()
     }
     return [
-        Cell(task, method, estimator, seed, preset, changes[method], **options)
+        Cell(
+            task,
+            method,
+            estimator,
+            seed,
+            preset,
+            changes[method],
+            title=f"{task} {method} seed {seed}",
+            **options,
+        )
         for task in tasks
         for seed in chosen
         for method, estimator in estimators.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ class RowStore(Store[Row]):
         return row
 
     def prepare(self, cell: Cell) -> Cell:
-        return cell.keep_in(self._place_checkpoints(cell).absolute(), resume=True)
+        place = self._place_checkpoints(cell).absolute()
+        place.parent.mkdir(parents=True, exist_ok=True)  # where it is not seen, no checkpoints are kept
+        return cell.keep_in(place, resume=True)
 
     def keep(self, cell: Cell, outcome: Outcome) -> Row:
         row = self._make_row(cell, outcome)
@@ -81,6 +84,11 @@ class RowStore(Store[Row]):
             path = self._locate(cell)
             write_text(self.directory / ERRORS / path.parent.name / f"{path.stem}.txt", outcome.trace)
         return row
+
+    def tidy(self) -> None:
+        """Remove the folder of checkpoints if there are none."""
+        with suppress(OSError):
+            (self.directory / CHECKPOINTS).rmdir()
 
     def _check_origin(self, cell: Cell, row: Row) -> None:
         question = self.questions(cell.task)
@@ -124,7 +132,9 @@ class RowStore(Store[Row]):
             )
         found = outcome.estimates
         values = {
-            row.policy: Value(*map(float, (row.value, row.standard_error, row.lower, row.upper)))
+            row.policy: Value(
+                float(row.value), *map(_finite_or_nan, (row.standard_error, row.lower, row.upper))
+            )
             for row in found
         }
         wild = [name for name, value in values.items() if not math.isfinite(value.value)]
@@ -163,6 +173,11 @@ def score(found: Estimates, truth: Mapping[str, float]) -> dict[str, float]:
         "dope_regret": float(dope_regret(found.values, true)) if several else math.nan,
         "absolute_error": float(absolute_error(found.values, true)),
     }
+
+
+def _finite_or_nan(value: float) -> float:
+    """Without an end to an interval nobody can say how sure a value is."""
+    return float(value) if math.isfinite(value) else math.nan
 
 
 def _find_answered(cell: Cell, question: Question) -> Any:

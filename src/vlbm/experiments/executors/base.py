@@ -101,7 +101,8 @@ def compute_cell(
         progress=progress.with_title(cell.title),
         cache=cache,
     )
-    if any(history.interrupted for history in getattr(evaluator, "histories", ())):
+    histories = getattr(evaluator, "histories", ())
+    if any(history.interrupted for history in histories):
         raise KeyboardInterrupt
     request = {
         **question.estimand.arguments,
@@ -121,8 +122,13 @@ def compute_cell(
         estimates = evaluator.evaluate(question.policies, **request)
     if estimates.interrupted:
         raise KeyboardInterrupt
-    # Processor time, which other load on the machine does not affect.
-    seconds = {**estimates.seconds, "processor": time.process_time() - began}
+    seconds = {
+        **estimates.seconds,
+        # Processor time, which other load on the machine does not affect.
+        "processor": time.process_time() - began,
+        # A training that was resumed knows how long it took before.
+        "fit": max([estimates.seconds.get("fit", 0.0), *(history.seconds for history in histories)]),
+    }
     return Finished(
         replace(estimates, seconds=seconds), evidence, _branch_weights(evaluator), latents, measure_peak()
     )

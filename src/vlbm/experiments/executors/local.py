@@ -41,7 +41,10 @@ def compute_here(
     """In this process; a cell is taken only when the one before it has been dealt with."""
     caches = Caches()
     for cell in cells:
-        yield cell, try_cell(cell, questions(cell.task), cache=caches.of(cell), progress=progress)
+        question = questions(cell.task)
+        with progress.passing() as shown:
+            outcome = try_cell(cell, question, cache=caches.of(cell), progress=shown)
+        yield cell, outcome
 
 
 class Caches:
@@ -119,9 +122,7 @@ def compute_in_processes(
             worker.end()
 
 
-def take_next(
-    left: list[Cell], group: tuple[str, int] | None, others: set[tuple[str, int] | None]
-) -> Cell:
+def take_next(left: list[Cell], group: tuple[str, int] | None, others: set[tuple[str, int] | None]) -> Cell:
     """Of the same task and seed as before if there is one, else of one that nobody is at, else the last.
 
     So what methods share is made once, unless there would be nothing else to do.
@@ -134,7 +135,9 @@ def take_next(
 
 def work(connection: Connection, cores: int) -> None:
     """The life of a worker: cells come and outcomes go, until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all processes; the first one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     use_cores(cores)
     caches = Caches()
