@@ -96,7 +96,7 @@ def select_settings(
         "seed": seed,
     }
     tried = [] if file is None else _read_results(file, identity)
-    rungs = _plan_rungs(len(grid), _count_steps(estimator), search)
+    rungs = plan_rungs(len(grid), _count_steps(estimator), search)
     alive: list[Mapping[str, Any]] = list(grid)
     found: list[Candidate] = []
     total = sum(rung.candidates for rung in rungs)
@@ -134,7 +134,7 @@ def _find_tried(tried: Sequence[Candidate], settings: Mapping[str, Any], steps: 
     return None if old is None else replace(old, settings=dict(settings))
 
 
-class _Rung(NamedTuple):
+class Rung(NamedTuple):
     """So many candidates are trained for so many steps, and so many of them go on."""
 
     candidates: int
@@ -142,14 +142,14 @@ class _Rung(NamedTuple):
     keep: int
 
 
-def _plan_rungs(candidates: int, steps: int, search: Search) -> list[_Rung]:
+def plan_rungs(candidates: int, steps: int, search: Search) -> list[Rung]:
     """One rung of all candidates, or a ladder: every rung a third as many, with three times the steps."""
     counts = [candidates]
     while search == "halving" and counts[-1] > KEPT:
         counts.append(math.ceil(counts[-1] / KEPT))
     lengths = [max(steps // KEPT ** (len(counts) - 1 - place), 1) for place in range(len(counts))]
     return [
-        _Rung(count, length, keep)
+        Rung(count, length, keep)
         for count, length, keep in zip(counts, lengths, [*counts[1:], 1], strict=True)
     ]
 

@@ -38,6 +38,7 @@ class Finished:
     branch_weights: tuple[tuple[float, ...], ...] | None = None
     latents: Latents | None = None
     peak_memory: int | None = None  # bytes
+    validation: float | None = None  # the error of predictions on held-out episodes, where worlds are learnt
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +130,14 @@ def compute_cell(
         # A training that was resumed knows how long it took before.
         "fit": max([estimates.seconds.get("fit", 0.0), *(history.seconds for history in histories)]),
     }
+    scores = [history.best_score for history in histories if history.best_score is not None]
     return Finished(
-        replace(estimates, seconds=seconds), evidence, _branch_weights(evaluator), latents, measure_peak()
+        estimates=replace(estimates, seconds=seconds),
+        evidence=evidence,
+        branch_weights=_branch_weights(evaluator),
+        latents=latents,
+        peak_memory=measure_peak(),
+        validation=sum(scores) / len(scores) if scores else None,
     )
 
 
