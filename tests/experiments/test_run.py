@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from vlbm.experiments.row_store import RowStore
 from vlbm.experiments.rows import Row, read_rows
 from vlbm.experiments.run import run_cells
 from vlbm.experiments.time_left import TimeLeft, describe_seconds
+from vlbm.nn.training import History
 from vlbm.version import VERSION
 
 HERE = LocalExecutor()
@@ -179,3 +180,25 @@ def test_time_left_is_judged_by_cells_of_the_same_method(tmp_path):
     assert left.seconds == 10.0
     assert TimeLeft([], at_once=3).seconds is None
     assert [describe_seconds(seconds) for seconds in (41, 720, 12600)] == ["41 s", "12 min", "3.5 h"]
+
+
+@dataclass(frozen=True)
+class Trained(Known):
+    """One that remembers its training, as world models do."""
+
+    interrupted: bool = False
+
+    @property
+    def histories(self) -> tuple[History, ...]:
+        return (History(seconds=50.0, best_score=0.5, interrupted=self.interrupted),)
+
+
+def test_a_resumed_training_took_as_long_as_all_of_its_parts(tmp_path):
+    (row,) = run(tmp_path, made_plan(seeds=(0,), trained=Trained()))
+    assert row.seconds["fit"] == 50.0
+
+
+def test_a_training_that_ctrl_c_ended_is_no_result(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, made_plan(seeds=(0,), trained=Trained(interrupted=True)))
+    assert not (tmp_path / "rows").exists()

@@ -130,6 +130,20 @@ SMALL = VLBM(
 )
 
 
+def test_a_fit_that_ctrl_c_ended_is_not_scored(tmp_path, monkeypatch):
+    fit = VLBM.fit
+
+    def interrupted(self, episodes, **options):
+        fitted = fit(self, episodes, **options)
+        histories = tuple(replace(history, interrupted=True) for history in fitted.histories)
+        return replace(fitted, histories=histories)
+
+    monkeypatch.setattr(VLBM, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        select_settings(SMALL, LOGS, make_grid(learning_rate=(1e-2,)), search="grid", directory=tmp_path)
+    assert not (tmp_path / "search.json").exists()
+
+
 @pytest.mark.parametrize("score", ["open-loop", "elbo"])
 def test_a_model_that_has_learnt_something_scores_better_than_one_that_has_not(score):
     learnt = replace(SMALL, steps=150, validate_every=50)
