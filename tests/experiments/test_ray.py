@@ -42,13 +42,16 @@ def ray(monkeypatch):
     found.shutdown()
 
 
-def test_a_cluster_of_one_says_what_this_process_says(ray, tmp_path):
+def test_a_cluster_of_one_says_what_this_process_says(ray, tmp_path, monkeypatch):
+    put, shipped = ray.put, []
+    monkeypatch.setattr(ray, "put", lambda question: shipped.append(question) or put(question))
     cells = made_plan(right=Known(diary=str(tmp_path / "diary")), bad=Known(fault="input"))
     found = {
         (cell.method, cell.seed): outcome
         for cell, outcome in RayExecutor(2).run(cells, lambda task: QUESTION)
     }
     assert not ray.is_initialized()  # what it has started it ends
+    assert shipped == [QUESTION]  # once for all four cells
     assert sorted(read_diary(tmp_path / "diary")) == ["fit 0", "fit 1"]
     for seed in (0, 1):
         assert found["right", seed].estimates.values.tolist() == [seed, seed + 1, seed + 4]
