@@ -34,8 +34,9 @@ def test_the_best_settings_are_fitted_and_saved_and_a_search_goes_on(folder, cap
     assert scored == [1e-9, 1e-2, 1e-2]
     shown = capsys.readouterr().out
     assert "1e-06" in shown
-    assert "chosen: learning_rate=0.01 units=(4,)" in shown
-    assert load_model(folder / "run").settings.learning_rate == 1e-2
+    assert "chosen: learning_rate=0.01 units=4" in shown
+    settings = load_model(folder / "run").settings
+    assert (settings.learning_rate, settings.units) == (1e-2, (4,))
 
 
 @pytest.mark.parametrize(

@@ -283,6 +283,8 @@ def print_plan(cells: Sequence[Cell], store: RowStore) -> None:
     from rich import box
     from rich.table import Table
 
+    from vlbm.experiments.grids import describe_settings
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("task", "method", "preset", "settings", "seed", "state"):
         table.add_column(column, overflow="fold")
@@ -290,7 +292,7 @@ def print_plan(cells: Sequence[Cell], store: RowStore) -> None:
     for cell in cells:
         row = store.find(cell)
         states.append("to do" if row is None else "done" if row.failed is None else "failed")
-        changes = " ".join(f"{name}={value}" for name, value in cell.changes.items())
+        changes = describe_settings(cell.changes)
         table.add_row(cell.task, cell.method, cell.preset, changes, str(cell.seed), states[-1])
     console = make_console()
     console.print(table)

@@ -149,6 +149,7 @@ def choose_settings(
     progress: Progress,
 ) -> dict[str, Any]:
     """The best settings of a grid, after a table of all; what was tried before is not tried again."""
+    from vlbm.experiments.grids import describe_settings
     from vlbm.experiments.select import select_settings
     from vlbm.report.searches import print_search
 
@@ -167,6 +168,5 @@ def choose_settings(
     if not math.isfinite(selection.best.score):
         raise TrainingDivergedError("training diverged with all settings; give others (--grid)")
     found = dict(selection.best.settings)
-    chosen = " ".join(f"{name}={value}" for name, value in found.items())
-    console.print(f"chosen: {chosen}", highlight=False, markup=False)
+    console.print(f"chosen: {describe_settings(found)}", highlight=False, markup=False)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlbm.errors import InputError
@@ -23,6 +23,15 @@ PAPER_GRID: tuple[dict[str, Any], ...] = tuple(
 def make_grid(**choices: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     """Every combination: make_grid(learning_rate=(1e-3, 3e-4), units=(64, 128)) has four."""
     return tuple(dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values()))
+
+
+def describe_settings(settings: Mapping[str, Any]) -> str:
+    """As --set takes them."""
+    return " ".join(f"{name}={describe_value(value)}" for name, value in settings.items())
+
+
+def describe_value(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def parse_grid(settings_type: type, texts: Sequence[str]) -> tuple[dict[str, Any], ...]:

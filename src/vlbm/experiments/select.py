@@ -15,7 +15,7 @@ from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimators.base import Estimator, flatten_settings
 from vlbm.estimators.world_models.validation import held_out_bound
-from vlbm.experiments.grids import PAPER_GRID
+from vlbm.experiments.grids import PAPER_GRID, describe_settings
 from vlbm.experiments.held_out_behaviours import leave_one_behaviour_out
 from vlbm.progress import Progress, silent
 from vlbm.storage import check_identity, write_text
@@ -122,7 +122,7 @@ def select_settings(
 
 def describe_candidate(candidate: Candidate) -> str:
     """One line for a candidate that has been scored."""
-    settings = " ".join(f"{name}={value}" for name, value in candidate.settings.items())
+    settings = describe_settings(candidate.settings)
     score = f"score {candidate.score:.4g}" if math.isfinite(candidate.score) else "diverged"
     return f"{settings}  {candidate.steps:,} steps  {score}  {candidate.seconds:.0f} s"
 

@@ -18,6 +18,8 @@ def print_search(selection: Selection, console: Console) -> None:
     from rich import box
     from rich.table import Table
 
+    from vlbm.experiments.grids import describe_value
+
     # Of the same settings only the longest training.
     longest = {str(candidate.settings): candidate for candidate in selection.candidates}
     ranked = sorted(longest.values(), key=lambda candidate: (-candidate.steps, candidate.score))
@@ -29,7 +31,7 @@ def print_search(selection: Selection, console: Console) -> None:
     for candidate in ranked[:SHOWN]:
         score = f"{candidate.score:.4g}" if math.isfinite(candidate.score) else "diverged"
         table.add_row(
-            *map(str, candidate.settings.values()),
+            *map(describe_value, candidate.settings.values()),
             f"{candidate.steps:,}",
             score,
             f"{candidate.seconds:.0f}",
