@@ -87,8 +87,9 @@ def made_question(*, discount: float = 0.9, logs=LOGS) -> Question:
     return Question(logs, policies, Estimand(discount, 15, "mean"))
 
 
-def known_tasks(tasks: Sequence[str]) -> dict[str, KnownTask]:
-    return {task: KnownTask("made", "linear", TRUTH) for task in tasks}
+def known_tasks(tasks: Sequence[str], question: Question) -> dict[str, KnownTask]:
+    known = KnownTask.of(question, suite="made", environment="linear", truth=TRUTH)
+    return dict.fromkeys(tasks, known)
 
 
 def made_plan(

@@ -33,7 +33,7 @@ def work(folder: Path, renames: int | None) -> None:
     tasks = ("one", "two")
     cells = made_plan(tasks, (0, 1, 2), right=Known(diary="diary"), off=Known((4.0, 1.0, 0.0), diary="diary"))
     question = made_question()
-    store = RowStore(Path("run"), lambda task: question, known_tasks(tasks))
+    store = RowStore(Path("run"), known_tasks(tasks, question))
     assert len(list(run_cells(cells, lambda task: question, store, LocalExecutor()))) == CELLS
 
 

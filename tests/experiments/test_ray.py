@@ -59,7 +59,7 @@ def test_a_cluster_of_one_says_what_this_process_says(ray, tmp_path, monkeypatch
 
 
 def run(directory: Path, cells, executor) -> None:
-    store = RowStore(directory, lambda task: QUESTION, known_tasks(["one", "two"]))
+    store = RowStore(directory, known_tasks(["one", "two"], QUESTION))
     for _ in run_cells(cells, lambda task: QUESTION, store, executor):
         pass
 

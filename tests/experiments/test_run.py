@@ -32,8 +32,8 @@ def run(
     retry_failed: bool = False,
 ) -> list[Row]:
     question = question or made_question()
-    tasks = known_tasks([cell.task for cell in cells])
-    store = RowStore(directory, lambda task: question, tasks, retry_failed=retry_failed)
+    tasks = known_tasks([cell.task for cell in cells], question)
+    store = RowStore(directory, tasks, retry_failed=retry_failed)
     return [row for _, row in run_cells(cells, lambda task: question, store, executor)]
 
 

@@ -32,7 +32,7 @@ from vlbm.errors import InputError
 
 if TYPE_CHECKING:
     from vlbm.experiments.executors.base import Executor
-    from vlbm.experiments.plan import Cell, Question
+    from vlbm.experiments.plan import Cell, Question, Questions
     from vlbm.experiments.row_store import KnownTask, RowStore
     from vlbm.experiments.rows import Row
     from vlbm.progress import Progress
@@ -122,7 +122,7 @@ def run(
         return plan_cells(labels, estimators, chosen, preset=preset, presets=plain, latents=True)
 
     if dry_run:
-        print_plan(plan(map(loader.guess_label, tasks)), RowStore(out, loader, {}))
+        print_plan(plan(map(loader.guess_label, tasks)), RowStore(out, {}))
         return
     where = make_executor(executor, workers)
     from vlbm.directories import claim_directory
@@ -133,10 +133,10 @@ def run(
     known = {label: fact for label, fact in map(loader.describe, tasks)}
     print_notes(collect_notes(estimators, [loader(label) for label in known][:1]))
     cells = plan(known)
-    store = RowStore(out, loader, known, retry_failed=retry_failed)
+    store = RowStore(out, known, retry_failed=retry_failed)
     rows, interrupted = [], False
     try:
-        for row in follow(cells, store, where, workers or 1, tracker.follow(progress)):
+        for row in follow(cells, loader, store, where, workers or 1, tracker.follow(progress)):
             rows.append(row)
             if row.scores is not None:
                 tracker.log(f"scores/{row.task}/{row.method}", row.scores, row.seed)
@@ -186,9 +186,10 @@ class Loader:
         from vlbm.experiments.row_store import KnownTask
         from vlbm.suites import find_entry
 
-        task, entry = self._load(name)[0], find_entry(name)
+        (task, question), entry = self._load(name), find_entry(name)
         self.names[task.label] = name
-        return task.label, KnownTask(entry.suite, entry.environment, task.truth)
+        known = KnownTask.of(question, suite=entry.suite, environment=entry.environment, truth=task.truth)
+        return task.label, known
 
     def guess_label(self, name: str) -> str:
         """The label of a task that is not loaded."""
@@ -234,7 +235,12 @@ def collect_notes(estimators: dict[str, Any], questions: Iterable[Question]) -> 
 
 
 def follow(
-    cells: Sequence[Cell], store: RowStore, executor: Executor, at_once: int, progress: Progress
+    cells: Sequence[Cell],
+    questions: Questions,
+    store: RowStore,
+    executor: Executor,
+    at_once: int,
+    progress: Progress,
 ) -> Iterable[Row]:
     """Run the cells; a line for each that finishes, and a bar for all of them."""
     from vlbm.experiments.run import run_cells
@@ -246,7 +252,7 @@ def follow(
         progress.shared_display() as display,
         display.task(total=len(cells), done=stored, title="cells") as report,
     ):
-        found = run_cells(cells, store.questions, store, executor, progress=display)
+        found = run_cells(cells, questions, store, executor, progress=display)
         for number, (_, row) in enumerate(found, start=1):
             left.finish(row)
             if number > stored:

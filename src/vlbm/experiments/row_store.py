@@ -6,15 +6,16 @@ import math
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vlbm.errors import InputError
+from vlbm.estimand import Estimand
 from vlbm.experiments.executors.base import Failure, Finished, Outcome
-from vlbm.experiments.plan import Cell, Question, Questions
+from vlbm.experiments.plan import Cell, Question
 from vlbm.experiments.rows import Row, Value, locate_row, read_row, write_row
 from vlbm.experiments.run import Store
 from vlbm.results.estimate import Estimates
@@ -33,6 +34,14 @@ class KnownTask:
     suite: str
     environment: str
     truth: Mapping[str, float]
+    estimand: Estimand  # which the truth is of
+    data: Mapping[str, Any]  # checksum, episodes, steps
+
+    @classmethod
+    def of(cls, question: Question, *, suite: str, environment: str, truth: Mapping[str, float]) -> KnownTask:
+        log = question.episodes
+        data = {"checksum": question.fingerprint, "episodes": log.count, "steps": log.steps}
+        return cls(suite, environment, dict(truth), question.estimand, data)
 
 
 class RowStore(Store[Row]):
@@ -45,13 +54,11 @@ class RowStore(Store[Row]):
     def __init__(
         self,
         directory: Path,
-        questions: Questions,
         tasks: Mapping[str, KnownTask],
         *,
         retry_failed: bool = False,
     ):
         self.directory = directory
-        self.questions = questions
         self.tasks = tasks
         self.retry_failed = retry_failed
 
@@ -91,13 +98,14 @@ class RowStore(Store[Row]):
             (self.directory / CHECKPOINTS).rmdir()
 
     def _check_origin(self, cell: Cell, row: Row) -> None:
-        question = self.questions(cell.task)
-        answered = {question.estimand, _find_answered(cell, question)}
+        known = self.tasks[cell.task]
+        # Methods that weigh actions may answer for sampled ones.
+        answered = (known.estimand, replace(known.estimand, actions="sample"))
         differing = {
-            "data": row.data["checksum"] != question.fingerprint,
+            "data": row.data["checksum"] != known.data["checksum"],
             "version of vlbm": row.version != VERSION,
             "estimand": row.estimand not in answered,
-            "policies": row.truth is not None and dict(row.truth) != dict(self.tasks[cell.task].truth),
+            "policies": row.truth is not None and dict(row.truth) != known.truth,
         }
         names = [name for name, differs in differing.items() if differs]
         if names:
@@ -107,8 +115,7 @@ class RowStore(Store[Row]):
             )
 
     def _make_row(self, cell: Cell, outcome: Outcome) -> Row:
-        question, known = self.questions(cell.task), self.tasks[cell.task]
-        log = question.episodes
+        known = self.tasks[cell.task]
         common: dict[str, Any] = {
             "task": cell.task,
             "suite": known.suite,
@@ -118,13 +125,13 @@ class RowStore(Store[Row]):
             "settings": cell.changes,
             "seed": cell.seed,
             "version": VERSION,
-            "data": {"checksum": question.fingerprint, "episodes": log.count, "steps": log.steps},
+            "data": dict(known.data),
             "truth": dict(known.truth),
         }
         if isinstance(outcome, Failure):
             return Row(
                 **common,
-                estimand=question.estimand,
+                estimand=known.estimand,
                 seconds={"fit": math.nan, "evaluate": math.nan},
                 peak_memory=None,
                 policies={},
@@ -146,7 +153,7 @@ class RowStore(Store[Row]):
             seconds={name: float(found.seconds.get(name, math.nan)) for name in ("fit", "evaluate")},
             peak_memory=outcome.peak_memory,
             policies=values,
-            scores=score(found, known.truth) if found.estimand == question.estimand else None,
+            scores=score(found, known.truth) if found.estimand == known.estimand else None,
             branch_weights=outcome.branch_weights,
         )
 
@@ -156,7 +163,7 @@ class RowStore(Store[Row]):
     def _place_checkpoints(self, cell: Cell) -> Path:
         """Checkpoints from other data are never met: their place is named after the data."""
         path = self._locate(cell)
-        name = f"{path.parent.name}-{path.stem}-{self.questions(cell.task).fingerprint[:8]}"
+        name = f"{path.parent.name}-{path.stem}-{self.tasks[cell.task].data['checksum'][:8]}"
         return self.directory / CHECKPOINTS / name
 
     def _remove_checkpoints(self, cell: Cell) -> None:
@@ -178,11 +185,3 @@ def score(found: Estimates, truth: Mapping[str, float]) -> dict[str, float]:
 def _finite_or_nan(value: float) -> float:
     """Without an end to an interval nobody can say how sure a value is."""
     return float(value) if math.isfinite(value) else math.nan
-
-
-def _find_answered(cell: Cell, question: Question) -> Any:
-    """The estimand that a method answers for; the one that is asked for if it cannot answer at all."""
-    try:
-        return cell.estimator.check_estimand(question.estimand, question.episodes)
-    except InputError:
-        return question.estimand
