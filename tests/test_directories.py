@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
-from vlbm.directories import claim_directory
+from vlbm.directories import claim_directory, wait_until_free
 from vlbm.errors import InputError
 from vlbm.storage import save_arrays, write_text
 
@@ -111,7 +113,7 @@ def test_standard_output_is_no_directory():
 
 HOLDS = """
 import sys
-from vlbm.directories import claim_directory
+from vlbm.directories import claim_directory, wait_until_free
 with claim_directory(sys.argv[1]):
     print("claimed", flush=True)
     sys.stdin.read()
@@ -139,3 +141,24 @@ def test_what_killed_writes_left_is_swept_in_all_folders_of_the_run(tmp_path):
         (place / ".run.json.a1b2c3d4.vlbm-unfinished.json").touch()
     claim(tmp_path)
     assert everything(tmp_path) == ["evidence"]
+
+
+def test_a_directory_is_waited_for_until_nobody_holds_it_and_not_for_ever(tmp_path):
+    wait_until_free(tmp_path / "missing", seconds=60)
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with claim_directory(tmp_path / "run"):
+            held.set()
+            release.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(60)
+    began = time.monotonic()
+    wait_until_free(tmp_path / "run", seconds=0.3)
+    assert 0.3 <= time.monotonic() - began < 10
+    threading.Timer(0.3, release.set).start()
+    wait_until_free(tmp_path / "run", seconds=60)
+    thread.join()
+    assert time.monotonic() - began < 30

@@ -36,9 +36,12 @@ COMMANDS: dict[str, list[Any]] = {
     "demo": ["demo", "--output", "run", "--quiet", "--set", *TINY],
     "data make": ["data", "make", "pendulum-random", "--steps", 400, "--output", "run/made.npz", "--quiet"],
     "benchmark report": ["benchmark", "report", "kept", "--output", "run", "--formats", "md,csv", "--quiet"],
+    "benchmark": ["benchmark", "run", "pendulum", "--methods", "is,ff", "--seeds", "2", "--set", *SMALL[1:],
+                  "is.resamples=20", "--out", "run", "--quiet"],
     "report": ["report", "kept", "--output", "run/page.html"],
     "policy": [],
 }  # fmt: skip
+CIRCUMSTANCES = ("seconds", "command", "peak_memory")  # of a run, which its results do not depend on
 RESUMED = ("fit", "evaluate", "compare", "demo")
 # Imports are done once: each command is a fork of a process that has done them.
 PRELOADED = ("test_kills", "vlbm.cli", "vlbm.estimators.registry", "vlbm.experiments.comparison",
@@ -139,7 +142,7 @@ def _read(path: Path) -> Any:
 
 def _without_times(tree: Any) -> Any:
     if isinstance(tree, dict):
-        kept = {name: part for name, part in tree.items() if name not in ("seconds", "command")}
+        kept = {name: part for name, part in tree.items() if name not in CIRCUMSTANCES}
         return {name: _without_times(part) for name, part in kept.items()}
     return [_without_times(part) for part in tree] if isinstance(tree, list) else tree
 

@@ -118,3 +118,25 @@ def test_evaluating_from_python_takes_true(capsys):
     evaluator = settings.fit(logs, progress=True)
     evaluator.evaluate(policies, episodes=2, horizon=3, progress=True)
     assert "training" in capsys.readouterr().err
+
+
+def test_bars_that_begin_in_passing_disappear_and_lines_stay(console):
+    with (
+        TerminalProgress("", console).shared_display() as progress,
+        progress.task(total=2, title="cells") as report,
+    ):
+        for cell in (1, 2):
+            with progress.passing() as shown:
+                work(shown.with_title("training"), 3)
+            assert list(progress._bars.phases) == ["cells"]
+            report(cell, None)
+            progress.say(f"cell {cell} has finished")
+    assert lines(console)[:2] == ["cell 1 has finished", "cell 2 has finished"]
+    assert "2/2" in lines(console)[2]
+    assert not any("training" in line for line in lines(console))
+
+
+def test_without_an_open_display_bars_stay(console):
+    with TerminalProgress("", console).passing() as shown:
+        work(shown.with_title("training"), 3)
+    assert "3/3" in lines(console)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -75,6 +76,22 @@ def check_unused(directory: str | os.PathLike[str], *, resume: bool) -> None:
             f"{directory}: holds a run or a model already ({found[0].relative_to(place)}); continue it with "
             "resume=True, or give another directory"
         )
+
+
+def wait_until_free(directory: str | os.PathLike[str], *, seconds: float) -> None:
+    """Wait, but not for ever, until no other process has a directory to itself: one that is ending."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            descriptor = os.open(Path(directory) / LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:
+            return
+        try:
+            if lock(descriptor) is not False:
+                return
+        finally:
+            os.close(descriptor)
+        time.sleep(0.1)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,9 @@ from typing import Any
 Report = Callable[[int, dict[str, float] | None], None]
 
 SECONDS = 0.25  # between two pictures in a notebook
+MEMORY = (
+    86_400.0  # seconds over which speed is measured: a step may be a cell of a benchmark, which takes hours
+)
 
 
 class Progress:
@@ -33,6 +36,14 @@ class Progress:
     @contextmanager
     def shared_display(self, parts: int = 1) -> Iterator[Progress]:
         """A progress for tasks that share one display; those of one title, at most `parts`, share one bar."""
+        yield self
+
+    def say(self, text: str) -> None:
+        """A line that stays, above the bars."""
+
+    @contextmanager
+    def passing(self) -> Iterator[Progress]:
+        """Where a display is open, bars of tasks that begin within disappear at the end of the context."""
         yield self
 
 
@@ -70,6 +81,18 @@ class TerminalProgress(Progress):
     def shared_display(self, parts: int = 1) -> Iterator[Progress]:
         with self._display() as bars:
             yield TerminalProgress(self.title, self.console, bars, self._parts * parts, self.owner)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def passing(self) -> Iterator[Progress]:
+        known = () if self._bars is None else tuple(self._bars.phases)
+        try:
+            yield self
+        finally:
+            if self._bars is not None:
+                self._bars.forget(known)
 
     @contextmanager
     def task(self, *, total: int, done: int = 0, title: str = "") -> Iterator[Report]:
@@ -132,6 +155,13 @@ class Bars:
         with self.lock:
             phase.totals[number] = phase.done[number]
             self._update(phase)
+
+    def forget(self, known: Collection[str]) -> None:
+        """Remove all bars but those of known titles."""
+        with self.lock:
+            for title in [title for title in self.phases if title not in known]:
+                self.bars.remove_task(self.phases.pop(title).bar)
+            self.draw()
 
     def finish(self) -> None:
         """Parts that were expected and never came are expected no longer."""
@@ -210,4 +240,10 @@ def _make_columns(console: Any, *, disable: bool) -> Any:
         TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.fields[terms]}", style="dim"),
     )
-    return Progress(*columns, console=console, refresh_per_second=4, disable=disable)
+    return Progress(
+        *columns,
+        console=console,
+        refresh_per_second=4,
+        disable=disable,
+        speed_estimate_period=MEMORY,
+    )

@@ -12,7 +12,8 @@ from systems import noise_logs
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.experiments import select
-from vlbm.experiments.select import PAPER_GRID, Candidate, Selection, make_grid, select_settings
+from vlbm.experiments.grids import PAPER_GRID, make_grid
+from vlbm.experiments.select import Candidate, Selection, select_settings
 
 LOGS = noise_logs([6, 5, 6, 4])
 
@@ -127,6 +128,20 @@ SMALL = VLBM(
     keep=None,
     window=3,
 )
+
+
+def test_a_fit_that_ctrl_c_ended_is_not_scored(tmp_path, monkeypatch):
+    fit = VLBM.fit
+
+    def interrupted(self, episodes, **options):
+        fitted = fit(self, episodes, **options)
+        histories = tuple(replace(history, interrupted=True) for history in fitted.histories)
+        return replace(fitted, histories=histories)
+
+    monkeypatch.setattr(VLBM, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        select_settings(SMALL, LOGS, make_grid(learning_rate=(1e-2,)), search="grid", directory=tmp_path)
+    assert not (tmp_path / "search.json").exists()
 
 
 @pytest.mark.parametrize("score", ["open-loop", "elbo"])

@@ -88,13 +88,13 @@ def _say(text: str, colour: str) -> None:
 
 
 def _expand_settings(arguments: list[str]) -> list[str]:
-    """`--set a=1 b=2` as `--set a=1 --set b=2`."""
+    """`--set a=1 b=2` as `--set a=1 --set b=2`, and so of `--grid`."""
     spread: list[str] = []
-    setting = False
+    option = None
     for argument in arguments:
         assignment = re.match(r"[a-z_.-]+=", argument) is not None
-        if setting and assignment and spread[-1] != "--set":
-            spread.append("--set")
+        if option is not None and assignment and spread[-1] != option:
+            spread.append(option)
         spread.append(argument)
-        setting = argument == "--set" or (setting and assignment)
+        option = argument if argument in ("--set", "--grid") else option if assignment else None
     return spread

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vlbm.cli.benchmark_run import run
 from vlbm.cli.common import Quiet, make_console, make_progress
 from vlbm.errors import InputError
 
@@ -18,6 +19,9 @@ benchmark = typer.Typer(
 @benchmark.callback()
 def _group() -> None:
     """Commands for whole benchmarks."""
+
+
+benchmark.command("run")(run)
 
 
 @benchmark.command("report")

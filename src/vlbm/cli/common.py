@@ -93,6 +93,23 @@ Backtest = Annotated[
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the run or model that is in the directory already.")
 ]
+Steps = Annotated[int | None, typer.Option(help="For tasks whose data are simulated: how many logged steps.")]
+TaskData = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="For dope/ tasks: D4RL's file, a directory of them, or minari:ID."),
+]
+TaskPolicies = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="For dope/ tasks: where DOPE's policies are. Default: $VLBM_DOPE."),
+]
+Download = Annotated[bool, typer.Option("--download", help="For dope/ tasks: fetch what is missing.")]
+LikeD4rl = Annotated[
+    bool, typer.Option("--like-d4rl", help="For dope/ tasks: simulate data like D4RL's ('regenerated').")
+]
+MethodSettings = Annotated[
+    list[str],
+    typer.Option("--set", metavar="METHOD.KEY=VALUE ...", help="Settings, such as vlbm.steps=500."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 
 
@@ -146,6 +163,22 @@ def read_horizon(text: str | None) -> int | float | None:
         raise InputError(
             f"--horizon {text}: give a whole number of steps, or inf for no time limit"
         ) from None
+
+
+def make_estimators(methods: str, settings: Sequence[str], preset: str = "default") -> dict[str, Any]:
+    """The methods that --methods names, each with what --set says of it."""
+    from vlbm.estimators.registry import make_estimator
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise InputError("--methods: none were given; write --methods vlbm,wpdis")
+    own: dict[str, list[str]] = {name: [] for name in names}
+    for assignment in settings:
+        method, dot, rest = assignment.partition(".")
+        if not dot or method not in own:
+            raise InputError(f"--set {assignment}: expected METHOD.KEY=VALUE with a method of {methods}")
+        own[method].append(rest)
+    return {name: make_estimator(name, preset, own[name]) for name in own}
 
 
 def fit_estimator(

@@ -13,19 +13,26 @@ from vlbm.cli.common import (
     Backtest,
     Column,
     Confidence,
+    Download,
     HorizonText,
+    LikeD4rl,
+    MethodSettings,
     NActions,
     Overwrite,
     Quiet,
     Report,
     Resume,
     Seed,
+    Steps,
+    TaskData,
+    TaskPolicies,
     check_outputs,
     check_policies,
     claim_save,
     command_line,
     load_episodes,
     make_console,
+    make_estimators,
     make_progress,
     print_notes,
     read_horizon,
@@ -60,10 +67,7 @@ def compare(
             "is asked.",
         ),
     ] = None,
-    settings: Annotated[
-        list[str],
-        typer.Option("--set", metavar="METHOD.KEY=VALUE ...", help="Settings, such as vlbm.steps=500."),
-    ] = [],  # noqa: B006
+    settings: MethodSettings = [],  # noqa: B006
     seeds: Annotated[int, typer.Option(help="Run every method so many times, from --seed on.")] = 1,
     discount: Annotated[
         float | None, typer.Option(help="Weight of the next step's reward. Default: 0.995, or the task's.")
@@ -73,23 +77,11 @@ def compare(
         Actions | None,
         typer.Option(help="Policies act by their mean, or sample. Default: mean, or the task's."),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="For tasks whose data are simulated: how many logged steps.")
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="For dope/ tasks: D4RL's file, a directory of them, or minari:ID."),
-    ] = None,
-    policies: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="For dope/ tasks: where DOPE's policies are. Default: $VLBM_DOPE."),
-    ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="For dope/ tasks: fetch what is missing.")
-    ] = False,
-    like_d4rl: Annotated[
-        bool, typer.Option("--like-d4rl", help="For dope/ tasks: simulate data like D4RL's ('regenerated').")
-    ] = False,
+    steps: Steps = None,
+    data: TaskData = None,
+    policies: TaskPolicies = None,
+    download: Download = False,
+    like_d4rl: LikeD4rl = False,
     confidence: Confidence = 0.95,
     seed: Seed = 0,
     save: Annotated[
@@ -125,7 +117,7 @@ def compare(
     check_outputs(json, report)
     claim_save(context, save, resume=resume, overwrite=overwrite)
     known: dict[str, Any] = {}
-    estimators = _make_estimators(DEFAULT if methods is None else methods, settings)
+    estimators = make_estimators(DEFAULT if methods is None else methods, settings)
     progress = make_progress(quiet)
     if len(inputs) == 1 and not Path(inputs[0]).exists():
         from vlbm.suites import load_task
@@ -243,18 +235,3 @@ def _drop_other_estimands(
                 f"(--methods {DEFAULT}); a second opinion on what was asked for: --methods vlbm,fqe"
             )
     return reasons
-
-
-def _make_estimators(methods: str, settings: list[str]) -> dict[str, Any]:
-    from vlbm.estimators.registry import make_estimator
-
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    if not names:
-        raise InputError("--methods: none were given; write --methods vlbm,wpdis")
-    own: dict[str, list[str]] = {name: [] for name in names}
-    for assignment in settings:
-        method, dot, rest = assignment.partition(".")
-        if not dot or method not in own:
-            raise InputError(f"--set {assignment}: expected METHOD.KEY=VALUE with a method of {methods}")
-        own[method].append(rest)
-    return {name: make_estimator(name, settings=own[name]) for name in own}

@@ -14,6 +14,7 @@ OPTIONS = (
     ),
     (re.compile(r"\b(download|resume)=True\b"), r"--\1"),
     (re.compile(r"^(discount|horizon|episodes|confidence) (?=\S+: )"), r"--\1 "),
+    (re.compile(r"^(grid|score|workers) (?=\S+: )"), r"--\1 "),
     (re.compile(r"\bhorizon=(?=\S+: )"), "--horizon "),
     (re.compile(r"^((?:\S+: )?)(unknown )?setting (?='?[\w.]+[ =':])"), r"\1\2--set "),
     (re.compile(r"\bSay which with (?=\w+=)"), "Say which with --column "),

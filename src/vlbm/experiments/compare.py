@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +10,18 @@ from vlbm.data.episodes import Episodes
 from vlbm.directories import check_unused
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimand import Actions, Estimand, Horizon
-from vlbm.estimators.base import SAMPLED, Estimator, check_request, describe_excluded, flatten_settings
-from vlbm.estimators.shared_cache import SharedCache
+from vlbm.estimators.base import SAMPLED, Estimator, check_request, describe_excluded
 from vlbm.experiments.comparison import Comparison
-from vlbm.experiments.evidence.collect import DiagnosticsCollector, Evidence
-from vlbm.experiments.evidence.store import load_evidence, save_evidence
+from vlbm.experiments.estimate_store import EstimateStore
+from vlbm.experiments.evidence.collect import DiagnosticsCollector
+from vlbm.experiments.executors.base import Finished
+from vlbm.experiments.executors.local import LocalExecutor
+from vlbm.experiments.plan import Cell, Question
+from vlbm.experiments.run import run_cells
 from vlbm.policies.base import Policy
 from vlbm.policies.function import as_policy
 from vlbm.progress import Progress, as_progress, silent
-from vlbm.results.estimate import CONFIDENCE, Estimates
-from vlbm.storage import check_identity, read_information
-
-CACHE_PER_SEED = 6  # entries kept for later methods: critics, and the cloned behaviour policy
+from vlbm.results.estimate import CONFIDENCE
 
 
 def compare(
@@ -91,76 +89,85 @@ def compare(
     estimand = Estimand.from_request(
         discount=discount, horizon=horizon, actions=actions, longest=episodes.longest
     )
-    shown, errors = as_progress(progress), find_unable(estimators, episodes, named, estimand)
-    cache = SharedCache(CACHE_PER_SEED * len(seeds))
-    fingerprint = episodes.fingerprint() if directory is not None else ""
-    done: dict[str, tuple[Estimates, ...]] = {}
+    question = Question(episodes, named, estimand, collector)
+    errors = find_unable(estimators, episodes, named, estimand)
+    cells = [
+        Cell(
+            task or "",
+            method,
+            estimator,
+            seed,
+            confidence=confidence,
+            backtest=backtest and seed == seeds[0],
+            evidence=collector is not None and seed == seeds[0],
+            title=method,
+        )
+        for method, estimator in estimators.items()
+        for seed in seeds
+        if method not in errors
+    ]
+    found: dict[str, dict[int, Finished]] = {method: {} for method in estimators}
     interruptions: dict[str, str] = {}
-    evidence: dict[str, Evidence] = {}
+    current = ""
 
     def summarise() -> Comparison:
+        finished = {
+            method: tuple(by_seed[seed] for seed in seeds)
+            for method, by_seed in found.items()
+            if method not in errors and by_seed.keys() == set(seeds)
+        }
+        shown = {method: tuple(one.estimates for one in runs) for method, runs in finished.items()}
+        if current in interruptions and found[current]:
+            shown[current] = tuple(one.estimates for one in found[current].values())
         return Comparison(
             tuple(named),
             estimand,
-            dict(done),
+            shown,
             {**{method: str(error) for method, error in errors.items()}, **interruptions},
             truth,
             task,
             None if collector is None else collector.summary,
-            dict(evidence),
+            {
+                method: runs[0].evidence
+                for method in shown
+                if (runs := list(found[method].values())) and runs[0].evidence is not None
+            },
             command,
         )
 
-    def run_seed(method: str, seed: int) -> Estimates:
-        first = seed == seeds[0]
-        place = None if directory is None else directory / f"{method}-{seed}"
-        identity = identify(estimators[method], fingerprint, named, estimand, confidence)
-        with_evidence = first and collector is not None
-        kept = load_finished(place, identity, with_evidence=with_evidence) if resume else None
-        if kept is None:
-            request = {"confidence": confidence, "seed": seed, "backtest": backtest and first}
-            kept = fit_and_evaluate(
-                estimators[method],
-                episodes,
-                named,
-                {**estimand.arguments, **request},
-                title=method,
-                directory=place,
-                resume=resume,
-                progress=shown,
-                cache=cache,
-                collector=collector if first else None,
-            )
-            keep_finished(place, identity, *kept)
-        estimates, seen = kept
-        evidence.update({} if seen is None else {method: seen})
-        return estimates
+    def wanted(cell: Cell) -> bool:
+        """A method that failed with one seed is not tried with the others."""
+        nonlocal current
+        current = cell.method
+        return cell.method not in errors
 
-    for method in estimators:
-        if method in errors:
-            continue
-        found: list[Estimates] = []
-        try:
-            for seed in seeds:
-                found.append(run_seed(method, seed))
-                if found[-1].interrupted:
-                    raise KeyboardInterrupt
-        except (InputError, TrainingDivergedError) as error:
-            errors[method] = error
-            continue
-        except KeyboardInterrupt:
-            kept = tuple(part for part in found if not part.interrupted)
-            if not done and not kept:
-                raise
-            interruptions[method] = f"interrupted; {len(kept)} of {len(seeds)} seeds were finished"
-            done |= {method: kept} if kept else {}
-            break
-        done[method] = tuple(found)
-        if finished is not None:
-            finished(summarise())
-    if errors and not done:
+    try:
+        for cell, outcome in run_cells(
+            cells,
+            lambda task: question,
+            EstimateStore(question, directory, resume=resume),
+            LocalExecutor(),
+            wanted=wanted,
+            progress=as_progress(progress),
+        ):
+            if isinstance(outcome, Finished):
+                found[cell.method][cell.seed] = outcome
+                if finished is not None and len(found[cell.method]) == len(seeds):
+                    finished(summarise())
+            elif isinstance(outcome.error, InputError | TrainingDivergedError):
+                errors.setdefault(cell.method, outcome.error)
+            else:
+                assert outcome.error is not None  # it was computed in this process
+                raise outcome.error
+    except KeyboardInterrupt:
+        if not current or not any(found.values()):
+            raise
+        count = len(found[current])
+        interruptions[current] = f"interrupted; {count} of {len(seeds)} seeds were finished"
+    comparison = summarise()
+    if errors and not comparison.estimates:
         raise next(iter(errors.values()))
-    return summarise()
+    return comparison
 
 
 def find_unable(
@@ -193,83 +200,3 @@ def find_notes(
         if answered != estimand:
             notes[method].insert(0, SAMPLED)
     return notes
-
-
-def fit_and_evaluate(
-    estimator: Estimator,
-    episodes: Episodes,
-    policies: Mapping[str, Policy],
-    request: Mapping[str, Any],
-    *,
-    title: str,
-    directory: Path | None,
-    resume: bool,
-    progress: Progress,
-    cache: SharedCache,
-    collector: DiagnosticsCollector | None,
-) -> tuple[Estimates, Evidence | None]:
-    """The estimates of one method with one seed, and diagnostics of them if a collector is given."""
-    began = time.process_time()
-    progress = progress.of(title)
-    evaluator = estimator.fit(
-        episodes,
-        seed=request["seed"],
-        directory=directory,
-        resume=resume,
-        progress=progress,
-        cache=cache,
-    )
-    request = {**request, "progress": progress.with_title("evaluating")}
-    if collector is None:
-        found, evidence = evaluator.evaluate(policies, **request), None
-    else:
-        found, evidence = collector.evaluate_with_diagnostics(evaluator, policies, **request)
-    # Processor time, which other load on the machine does not affect.
-    return replace(found, seconds={**found.seconds, "processor": time.process_time() - began}), evidence
-
-
-def identify(
-    estimator: Any,
-    fingerprint: str,
-    policies: Mapping[str, Policy],
-    estimand: Estimand,
-    confidence: float,
-) -> dict[str, Any]:
-    """What a finished estimate must have been made from to be taken again."""
-    return {
-        "settings": flatten_settings(asdict(estimator)),
-        "data": fingerprint,
-        "policies": list(policies),
-        **vars(estimand),
-        "confidence": confidence,
-    }
-
-
-def load_finished(
-    place: Path | None, identity: dict[str, Any], *, with_evidence: bool
-) -> tuple[Estimates, Evidence | None] | None:
-    """What an interrupted comparison has finished of a method and seed; None if it has not."""
-    if place is None:
-        return None
-    file, evidence_file = _name_files(place)
-    if not file.is_file() or (with_evidence and not evidence_file.is_file()):
-        return None
-    check_identity(file, read_information(file)["identity"], identity)
-    return Estimates.load(file), load_evidence(evidence_file, Evidence) if with_evidence else None
-
-
-def keep_finished(
-    place: Path | None, identity: dict[str, Any], estimates: Estimates, evidence: Evidence | None
-) -> None:
-    """Store what is finished, for `load_finished`."""
-    if place is None or estimates.interrupted:
-        return
-    file, evidence_file = _name_files(place)
-    estimates.save(file, identity=identity)
-    if evidence is not None:
-        save_evidence(evidence_file, evidence)
-
-
-def _name_files(place: Path) -> tuple[Path, Path]:
-    """The files of estimates and of their evidence."""
-    return place.with_name(f"{place.name}.safetensors"), place.with_name(f"{place.name}-evidence.safetensors")

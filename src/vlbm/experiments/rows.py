@@ -58,8 +58,7 @@ class Row:
     @property
     def digest(self) -> str:
         """Tells settings apart in file names."""
-        text = json.dumps(dict(self.settings), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        return digest_settings(self.settings)
 
     @property
     def regenerated(self) -> bool:
@@ -131,10 +130,21 @@ class Latents:
     returns: Float[np.ndarray, " steps"]  # of the episode that the step is from
 
 
+def digest_settings(settings: Mapping[str, Any]) -> str:
+    text = json.dumps(dict(settings), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
 def row_path(directory: Path, row: Row) -> Path:
+    return locate_row(directory, row.task, row.method, row.preset, row.settings, row.seed)
+
+
+def locate_row(
+    directory: Path, task: str, method: str, preset: str, settings: Mapping[str, Any], seed: int
+) -> Path:
     """Where a row is stored: a folder for every task, with a name that all file systems take."""
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", row.task.replace("/", "--")).strip("-.")
-    return directory / FOLDER / slug / f"{row.method}-{row.preset}-{row.digest}-{row.seed}.json"
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", task.replace("/", "--")).strip("-.")
+    return directory / FOLDER / slug / f"{method}-{preset}-{digest_settings(settings)}-{seed}.json"
 
 
 def write_row(directory: Path, row: Row, latents: Latents | None = None) -> Path:
@@ -156,17 +166,19 @@ def read_rows(directory: Path) -> list[Row]:
             f"{directory}: holds no benchmark ({FOLDER}/TASK/*.json are missing); "
             "give the directory of vlbm benchmark run"
         )
-    rows = []
-    for path in paths:
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(f"{path}: is not JSON ({error}); delete it and run its cell again") from None
-        row = Row.from_json(values, path)
-        if (own := row_path(directory, row)) != path:
-            raise InputError(f"{path}: its contents belong into {own}; move or delete it")
-        rows.append(row)
-    return rows
+    return [read_row(directory, path) for path in paths]
+
+
+def read_row(directory: Path, path: Path) -> Row:
+    """One row of a benchmark; an error if it is damaged or belongs elsewhere."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: is not JSON ({error}); delete it and run its cell again") from None
+    row = Row.from_json(values, path)
+    if (own := row_path(directory, row)) != path:
+        raise InputError(f"{path}: its contents belong into {own}; move or delete it")
+    return row
 
 
 def read_latents(directory: Path, row: Row) -> Latents | None:

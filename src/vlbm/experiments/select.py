@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import time
@@ -16,6 +15,7 @@ from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError, TrainingDivergedError
 from vlbm.estimators.base import Estimator, flatten_settings
 from vlbm.estimators.world_models.validation import held_out_bound
+from vlbm.experiments.grids import PAPER_GRID, describe_settings
 from vlbm.experiments.held_out_behaviours import leave_one_behaviour_out
 from vlbm.progress import Progress, silent
 from vlbm.storage import check_identity, write_text
@@ -24,14 +24,6 @@ Search = Literal["grid", "halving"]
 Score = Literal["open-loop", "elbo", "behaviours"]
 KEPT = 3  # one in so many candidates goes on to the next rung of a halving, with so many times the steps
 RESULTS = "search.json"
-
-# The paper's grid (appendix, implementation details): the learning rate, and C1 = C2.
-RATES = (3e-3, 1e-3, 7e-4, 5e-4, 3e-4, 1e-4, 5e-5)
-CONSTANTS = (5.0, 1.0, 0.1, 0.05, 0.01, 0.005, 0.001, 0.0001)
-PAPER_GRID: tuple[dict[str, Any], ...] = tuple(
-    {"learning_rate": rate, "rsa_weight": constant, "elbo_weight": constant}
-    for rate, constant in itertools.product(RATES, CONSTANTS)
-)
 
 
 @dataclass(frozen=True)
@@ -69,11 +61,6 @@ class Selection:
         return {"score": self.score, "best": dict(self.best.settings), "candidates": rows}
 
 
-def make_grid(**choices: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """Every combination: make_grid(learning_rate=(1e-3, 3e-4), units=(64, 128)) has four."""
-    return tuple(dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values()))
-
-
 def select_settings(
     estimator: Estimator,
     episodes: Episodes,
@@ -93,7 +80,8 @@ def select_settings(
       negative bound on held-out episodes per step, of VLBM and its ablations. `behaviours`: the error on
       behaviours that were left out of the log, of any method.
 
-    With a directory every finished fit is written there, and found again by the next call.
+    With a directory every finished fit is written there, and found again by the next call. Ctrl-C ends the
+    search; the fit that it ended is not scored.
     """
     for name, value, known in (("score", score, Score), ("search", search, Search)):
         if value not in get_args(known):
@@ -108,20 +96,23 @@ def select_settings(
         "seed": seed,
     }
     tried = [] if file is None else _read_results(file, identity)
-    rungs = _plan_rungs(len(grid), _count_steps(estimator), search)
+    rungs = plan_rungs(len(grid), _count_steps(estimator), search)
     alive: list[Mapping[str, Any]] = list(grid)
     found: list[Candidate] = []
-    with progress.task(total=sum(rung.candidates for rung in rungs), title=f"{search} search") as report:
+    total = sum(rung.candidates for rung in rungs)
+    with (
+        progress.shared_display() as display,
+        display.task(total=total, title=f"{search} search") as report,
+    ):
         for rung in rungs:
             for settings in alive:
-                candidate = next(
-                    (old for old in tried if (old.settings, old.steps) == (settings, rung.steps)), None
-                )
+                candidate = _find_tried(tried, settings, rung.steps)
                 if candidate is None:
                     candidate = _score_candidate(estimator, episodes, settings, rung.steps, score, seed)
                     tried.append(candidate)
                     if file is not None:
                         _write_results(file, identity, tried)
+                    display.say(f"{len(found) + 1:>5}/{total}  {describe_candidate(candidate)}")
                 found.append(candidate)
                 report(len(found), None)
             ranked = sorted(found[-len(alive) :], key=lambda candidate: candidate.score)
@@ -129,7 +120,21 @@ def select_settings(
     return Selection(score, tuple(found))
 
 
-class _Rung(NamedTuple):
+def describe_candidate(candidate: Candidate) -> str:
+    """One line for a candidate that has been scored."""
+    settings = describe_settings(candidate.settings)
+    score = f"score {candidate.score:.4g}" if math.isfinite(candidate.score) else "diverged"
+    return f"{settings}  {candidate.steps:,} steps  {score}  {candidate.seconds:.0f} s"
+
+
+def _find_tried(tried: Sequence[Candidate], settings: Mapping[str, Any], steps: int) -> Candidate | None:
+    """With the settings as they were given: from a file, tuples come back as lists."""
+    wanted = flatten_settings(settings), steps
+    old = next((old for old in tried if (flatten_settings(old.settings), old.steps) == wanted), None)
+    return None if old is None else replace(old, settings=dict(settings))
+
+
+class Rung(NamedTuple):
     """So many candidates are trained for so many steps, and so many of them go on."""
 
     candidates: int
@@ -137,14 +142,14 @@ class _Rung(NamedTuple):
     keep: int
 
 
-def _plan_rungs(candidates: int, steps: int, search: Search) -> list[_Rung]:
+def plan_rungs(candidates: int, steps: int, search: Search) -> list[Rung]:
     """One rung of all candidates, or a ladder: every rung a third as many, with three times the steps."""
     counts = [candidates]
     while search == "halving" and counts[-1] > KEPT:
         counts.append(math.ceil(counts[-1] / KEPT))
     lengths = [max(steps // KEPT ** (len(counts) - 1 - place), 1) for place in range(len(counts))]
     return [
-        _Rung(count, length, keep)
+        Rung(count, length, keep)
         for count, length, keep in zip(counts, lengths, [*counts[1:], 1], strict=True)
     ]
 
@@ -187,6 +192,8 @@ def _fit_worlds(estimator: Any, episodes: Episodes, seed: int) -> Any:
     fitted = estimator.fit(episodes, seed=seed)
     if not getattr(fitted, "worlds", ()):
         raise InputError(f"{estimator.method}: only world models have this score; use score=behaviours")
+    if any(history.interrupted for history in fitted.histories):
+        raise KeyboardInterrupt
     return fitted
 
 
