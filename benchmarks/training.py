@@ -82,9 +82,9 @@ def measure_step(preset: str) -> dict[str, float]:
     from vlbm.data.sampler import Sampler
     from vlbm.data.view import EpisodeView
     from vlbm.estimators.world_models.presets import PRESETS
-    from vlbm.estimators.world_models.settings import Draw, Loss
     from vlbm.estimators.world_models.vlbm import VLBM
-    from vlbm.nn.training import FEWEST, MOST, train
+    from vlbm.nn.optimiser import Schedule
+    from vlbm.nn.training import FEWEST, MOST, evaluate_loss, train
     from vlbm.parallel import run_parallel
 
     use_cores()  # as the command line does
@@ -97,7 +97,6 @@ def measure_step(preset: str) -> dict[str, float]:
     logs = smooth_logs(episodes=64, length=length)
     sampler = Sampler.of(EpisodeView.of(logs))
     world = settings.make_world(logs, key=jax.random.key(0))
-    loss, draw = Loss(settings), Draw(settings.plan(length))
     # Models train side by side, as in a fit; each core needs one to be busy.
     models = min(settings.models, len(jax.devices()))
 
@@ -107,13 +106,14 @@ def measure_step(preset: str) -> dict[str, float]:
 
         def run(watch: Watch, devices: Any) -> None:
             train(
-                loss,
+                evaluate_loss,
                 world,
                 sampler,
-                schedule=settings.schedule,
+                constants=(settings,),
+                schedule=Schedule.of(settings),
                 validate=lambda model: 0.0,
                 key=jax.random.key(1),
-                draw=draw,
+                batch=settings.plan(length),
                 devices=devices,
                 progress=watch,
             )
@@ -129,9 +129,10 @@ def measure_step(preset: str) -> dict[str, float]:
         before, seconds = peak_time(), round_of_steps()
         pairs.append((seconds, min(before, peak_time())))
     arrays, static = eqx.partition(world, eqx.is_inexact_array)
-    batch = draw(sampler, jax.random.key(0))
+    batch = sampler.draw(settings.plan(length), jax.random.key(0))
     operations = products(
-        jax.grad(lambda arrays: loss(eqx.combine(arrays, static), batch, jax.random.key(0)).loss), arrays
+        jax.grad(lambda arrays: settings.loss(eqx.combine(arrays, static), batch, jax.random.key(0)).loss),
+        arrays,
     )
     return {
         "seconds": statistics.median(step for step, _ in pairs),

@@ -24,8 +24,9 @@ from vlbm.data.view import EpisodeView
 from vlbm.estimators.fqe import FQE
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.estimators.world_models.presets import PRESETS
-from vlbm.estimators.world_models.settings import Draw, Loss, WorldSettings
+from vlbm.estimators.world_models.settings import WorldModel
 from vlbm.nn import training
+from vlbm.nn.optimiser import Schedule
 from vlbm.parallel import count_shards, make_sharding, put_on
 from vlbm.policies.base import TracedPolicy
 from vlbm.worlds.rollout import rollout
@@ -70,7 +71,7 @@ def use(count: int) -> None:
     jax.local_devices = lambda: DEVICES[:count]
 
 
-def trained(settings: WorldSettings, logs) -> dict[str, Any]:
+def trained(settings: WorldModel, logs) -> dict[str, Any]:
     """Losses, weights by name, and over how many devices the batches of a fit were split."""
     shards: set[int] = set()
     split_batch = training.split_batch
@@ -91,7 +92,7 @@ def trained(settings: WorldSettings, logs) -> dict[str, Any]:
     }
 
 
-def flops(settings: WorldSettings, logs, shards: int) -> float:
+def flops(settings: WorldModel, logs, shards: int) -> float:
     """Floating-point operations of a training step, on the device that has most to do."""
     # The part that a fit trains on, whose programs are compiled already.
     part, plan = (
@@ -99,8 +100,9 @@ def flops(settings: WorldSettings, logs, shards: int) -> float:
         settings.plan(int(logs.length.max())),
     )
     sampler, world = Sampler.of(part), settings.make_world(part, key=jax.random.key(0))
-    state = settings.schedule.optimiser().init(eqx.filter(world, eqx.is_inexact_array))
-    advance = training._compile_steps(Loss(settings), Draw(plan), settings.schedule, False, shards)
+    schedule = Schedule.of(settings)
+    state = schedule.optimiser().init(eqx.filter(world, eqx.is_inexact_array))
+    advance = training._compile_steps(training.evaluate_loss, (settings,), plan, schedule, False, shards)
     arguments = put_on((world, state, sampler, jax.random.key(0)), make_sharding(shards))
     compiled = advance.lower(*arguments, jnp.int32(0), jnp.int32(1)).compile()
     return compiled.compiled.cost_analysis()["flops"]

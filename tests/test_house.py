@@ -50,8 +50,8 @@ DOORS |= {("experiments/comparison.py", "report")}
 ESTIMATORS = (
     ("shared_cache", "intervals", "importance_weights"),
     ("likelihood", "transitions"),
-    ("behaviour_cloning", "least_squares", "ratio_networks"),
-    ("backtest",),
+    ("behaviour_cloning", "networks"),
+    ("backtest", "least_squares"),
     ("base",),
     ("fitted_q", "importance", "density_ratio", "world_models"),
     ("fqe", "dice", "vpm"),

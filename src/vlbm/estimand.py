@@ -33,6 +33,15 @@ class Estimand:
     def __post_init__(self) -> None:
         if self.actions not in get_args(Actions):
             raise InputError(f"actions {self.actions}: must be one of {', '.join(get_args(Actions))}")
+        if not 0 < self.discount <= 1:
+            raise InputError(f"discount {self.discount}: must be above 0 and at most 1")
+        if self.horizon is None and self.discount == 1:
+            raise InputError(
+                "discount 1: without a horizon values need not be finite; give a horizon, or a discount "
+                "below 1"
+            )
+        if self.horizon is not None and not self.horizon >= 1:
+            raise InputError(f"horizon {self.horizon}: must be at least 1")
 
     @classmethod
     def from_request(cls, *, discount: float, horizon: Horizon, actions: Actions, longest: int) -> Estimand:
@@ -45,7 +54,11 @@ class Estimand:
             longest: Steps of the longest logged episode.
         """
         steps = longest if horizon is None else horizon
-        return cls(discount, None if steps == math.inf else int(steps), actions)
+        if steps == math.inf:
+            return cls(discount, None, actions)
+        if steps >= 1 and steps != int(steps):
+            raise InputError(f"horizon {steps}: must be a whole number of steps, or inf for no time limit")
+        return cls(discount, int(steps) if steps >= 1 else steps, actions)  # type: ignore[arg-type]  # refused
 
     @property
     def infinite_horizon(self) -> bool:

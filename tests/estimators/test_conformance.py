@@ -21,7 +21,7 @@ from vlbm.estimators.importance import ImportanceSampling
 from vlbm.estimators.registry import make_estimator
 from vlbm.estimators.world_models.autoregressive import AutoRegressive
 from vlbm.estimators.world_models.feedforward import FeedForward
-from vlbm.estimators.world_models.settings import WorldSettings
+from vlbm.estimators.world_models.settings import WorldModel
 from vlbm.estimators.world_models.vlbm import VLBM
 from vlbm.suites.exact import SYSTEMS, ExactSystem, true_values
 
@@ -242,7 +242,7 @@ def test_estimates_are_numbers_that_json_can_hold(case):
 
 @pytest.mark.parametrize("case", EACH)
 def test_returns_and_lengths_are_known_where_whole_episodes_are_imagined_or_weighed(case):
-    known = isinstance(CASES[case].estimator, WorldSettings | ImportanceSampling)
+    known = isinstance(CASES[case].estimator, WorldModel | ImportanceSampling)
     for row in evaluate(case, CASES[case].systems[0]):
         assert (row.returns is not None) == (row.length is not None) == (row.cvar() is not None) == known
 

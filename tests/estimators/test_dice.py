@@ -13,7 +13,7 @@ import pytest
 from systems import blind
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.dice import DICE, Lagrangian, Moments, ascend
+from vlbm.estimators.dice import DICE, initial_term, reverse_gradient, solve_saddle_point, step_term
 from vlbm.estimators.registry import make_estimator
 
 # Networks as small as can be: everything observed is the same, so ratios are a few constants.
@@ -62,12 +62,13 @@ class Exact:
         visits = np.linalg.solve(np.eye(6) - discount * self.step.T, self.begin)
         self.ratio = self.end_rate * visits / self.logged
 
-    def expect(self, game: Lagrangian, value: Any, ratio: Any, multiplier: Any) -> Any:
+    def expect(self, settings: DICE, value: Any, ratio: Any, multiplier: Any) -> Any:
         """The expectation of the Lagrangian over the log: a sum over what can happen in a step."""
         before, after = np.divmod(np.arange(24), 4)  # after: one of three states, or the end
         weight = self.logged[before] * self.goes.ravel()
         ahead = jnp.append((jnp.asarray(self.policy) * value.reshape(3, 2)).sum(axis=1), 0.0)
-        steps = game.at_steps(
+        steps = step_term(
+            settings,
             ratio[before],
             value[before],
             ahead[after],
@@ -76,26 +77,27 @@ class Exact:
             continuation=jnp.asarray(self.discount * (after < 3)),
             end_rate=jnp.asarray(self.end_rate),
         )
-        return weight @ steps + self.begin @ game.at_beginnings(value, multiplier, jnp.asarray(self.end_rate))
+        initial = initial_term(settings, value, multiplier, jnp.asarray(self.end_rate))
+        return weight @ steps + self.begin @ initial
 
-    def solve_values(self, game: Lagrangian, multiplier: float) -> np.ndarray:
+    def solve_values(self, settings: DICE, multiplier: float) -> np.ndarray:
         """The values that leave ratios no slope."""
-        pay = self.reward * game.reward - game.dual_regulariser * self.ratio
-        pay = pay - game.normalised * multiplier * self.ending / self.end_rate
+        pay = self.reward * settings.reward - settings.dual_regulariser * self.ratio
+        pay = pay - settings.normalised * multiplier * self.ending / self.end_rate
         return np.linalg.solve(np.eye(6) - self.discount * self.step, pay)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_exact_ratio_is_the_saddle_point_of_every_setting(name):
-    exact, game = Exact(), make_estimator(name).lagrangian
-    multiplier = 0.3 if game.normalised and not game.primal_regulariser else 0.0
-    value = exact.solve_values(game, multiplier)
-    if game.primal_regulariser:  # values cost something, and without rewards they need not say anything
+    exact, settings = Exact(), make_estimator(name)
+    multiplier = 0.3 if settings.normalised and not settings.primal_regulariser else 0.0
+    value = exact.solve_values(settings, multiplier)
+    if settings.primal_regulariser:  # values cost something, and without rewards they need not say anything
         np.testing.assert_allclose(value, 0.0, atol=1e-12)
 
     def slopes(ratio: np.ndarray) -> list[np.ndarray]:
         point = [jnp.asarray(part, jnp.float32) for part in (value, ratio, multiplier)]
-        gradient = jax.grad(lambda *players: exact.expect(game, *players), argnums=(0, 1, 2))(*point)
+        gradient = jax.grad(lambda *variables: exact.expect(settings, *variables), argnums=(0, 1, 2))(*point)
         return [np.asarray(part) for part in gradient]
 
     for slope in slopes(exact.ratio):
@@ -108,14 +110,14 @@ def test_with_a_feature_for_every_state_and_action_the_linear_solve_gives_the_ex
     exact, square = Exact(), np.diag(Exact().logged)
     flow = exact.logged[:, None] * (np.eye(6) - exact.discount * exact.step)
     ends = exact.logged * exact.ending / exact.end_rate  # what the multiplier loses
-    moments = Moments(
-        ratio_square=square,
-        value_square=np.pad(square, (0, 1)),
+    found = solve_saddle_point(
+        make_estimator(name),
+        zeta_square=square,
+        nu_square=np.pad(square, (0, 1)),
         flow=np.column_stack([flow, ends]),
         earned=exact.logged * exact.reward,
-        begun=np.append(exact.end_rate * exact.begin, 1.0),
+        initial=np.append(exact.end_rate * exact.begin, 1.0),
     )
-    found = moments.solve_saddle_point(make_estimator(name).lagrangian)
     np.testing.assert_allclose(found, exact.ratio, rtol=2e-3, atol=1e-3)
 
 
@@ -127,7 +129,7 @@ def test_exact_ratios_give_the_exact_value_and_let_as_much_end_as_begins():
 
 
 def test_what_ascends_is_the_same_with_the_opposite_gradient():
-    value, slope = jax.value_and_grad(lambda x: ascend(x) ** 2)(3.0)
+    value, slope = jax.value_and_grad(lambda x: reverse_gradient(x) ** 2)(3.0)
     assert (value, slope) == (9.0, -6.0)
 
 

@@ -14,7 +14,8 @@ import pytest
 from systems import Interrupting, blind
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError, TrainingDivergedError
-from vlbm.estimators.fqe import FQE, BellmanLoss, Critics, Scale, believe, make_critics
+from vlbm.estimand import Estimand
+from vlbm.estimators.fqe import FQE, Critics, bellman_loss, smaller_q
 from vlbm.estimators.transitions import Problem
 from vlbm.policies import FunctionPolicy
 
@@ -76,12 +77,11 @@ def test_policies_act_by_their_mean_or_by_sampling_as_asked():
 
 def critics_that_differ(twin: bool) -> tuple[Critics, Any]:
     """Online and target networks with other weights, and a batch of logged transitions."""
-    problem = Problem(constant(terminated=False), 0.9, None, "sample")
+    problem = Problem(constant(terminated=False), Estimand(0.9, None, "sample"))
     data = problem.transitions({"it": blind(0.3, 0.7)}, draws=1, key=jax.random.key(0))
     settings = replace(TINY, twin=twin)
     online, target = (
-        make_critics(data, settings, Scale.of(problem), discrete=True, key=jax.random.key(seed)).online
-        for seed in (1, 2)
+        Critics.make(problem, data, settings, key=jax.random.key(seed)).online for seed in (1, 2)
     )
     # Weights alone say nothing where all observations are zero: biases differ.
     online, target = (
@@ -92,24 +92,25 @@ def critics_that_differ(twin: bool) -> tuple[Critics, Any]:
         )
         for networks, key in zip((online, target), jax.random.split(jax.random.key(3)), strict=True)
     )
-    return Critics(online, target, Scale.of(problem)), data.draw(16, jax.random.key(4))
+    scale = Critics.make(problem, data, settings, key=jax.random.key(0))
+    return Critics(online, target, scale.offset, scale.unit), data.draw(16, jax.random.key(4))
 
 
 @pytest.mark.parametrize("twin", [False, True])
 def test_goals_come_from_the_target_network_and_of_twins_from_the_smaller(twin):
     critics, batch = critics_that_differ(twin)
-    offset, unit = (float(part) for part in critics.scale)
+    offset, unit = float(critics.offset), float(critics.unit)
 
     def outputs(networks: Any) -> np.ndarray:
         """What every twin says of both actions; observations are all the same."""
         return np.asarray(networks.mlp.last.bias)[0]
 
-    # Of twins, the smaller is believed for each action by itself.
+    # The smaller one of twins, for each action by itself.
     future = offset + unit * outputs(critics.target).min(axis=0) @ np.array([0.3, 0.7])
     goal = np.clip(np.asarray(batch.reward) + 0.9 * future, np.asarray(batch.low), np.asarray(batch.high))
     predicted = outputs(critics.online) @ np.asarray(batch.a).T
     expected = np.square(predicted - (goal - offset) / unit).mean(axis=-1).sum()
-    evaluated = BellmanLoss(0.25)(critics, batch, jax.random.key(0))
+    evaluated = bellman_loss(critics, batch, jax.random.key(0), 0.25)
     assert float(evaluated.loss) == pytest.approx(expected, rel=1e-5)
     followed = outputs(critics.target) + 0.25 * (outputs(critics.online) - outputs(critics.target))
     np.testing.assert_allclose(outputs(evaluated.model.target), followed, rtol=1e-5)
@@ -117,22 +118,23 @@ def test_goals_come_from_the_target_network_and_of_twins_from_the_smaller(twin):
 
 def test_target_networks_get_no_gradient():
     critics, batch = critics_that_differ(twin=True)
-    gradient = eqx.filter_grad(lambda critics: BellmanLoss(0.1)(critics, batch, jax.random.key(0)).loss)(
+    gradient = eqx.filter_grad(lambda critics: bellman_loss(critics, batch, jax.random.key(0), 0.1).loss)(
         critics
     )
-    assert all(not leaf.any() for leaf in jax.tree.leaves((gradient.target, gradient.scale)))
+    fixed = (gradient.target, gradient.offset, gradient.unit)
+    assert all(not leaf.any() for leaf in jax.tree.leaves(fixed))
     assert any(leaf.any() for leaf in jax.tree.leaves(gradient.online))
 
 
-def test_of_twins_the_smaller_is_believed_action_by_action_so_that_v_is_the_mean_of_q():
+def test_of_twins_the_smaller_counts_action_by_action_so_that_v_is_the_mean_of_q():
     critics, batch = critics_that_differ(twin=True)
     twins = jax.tree.map(lambda leaf: leaf[0], critics.online)
     # The twins must disagree about which action is better, or nothing is tested.
     bias = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
     twins = eqx.tree_at(lambda twins: twins.mlp.last.bias, twins, jax.numpy.asarray(bias))
-    both = [np.asarray(believe(twins, batch.s, np.tile(np.eye(2)[a], (16, 1)))) for a in (0, 1)]
+    both = [np.asarray(smaller_q(twins, batch.s, np.tile(np.eye(2)[a], (16, 1)))) for a in (0, 1)]
     np.testing.assert_allclose(both, 0.0, atol=1e-6)
-    state = np.asarray(believe(twins, batch.s, np.tile([0.3, 0.7], (16, 1))))
+    state = np.asarray(smaller_q(twins, batch.s, np.tile([0.3, 0.7], (16, 1))))
     np.testing.assert_allclose(state, 0.3 * both[0] + 0.7 * both[1], atol=1e-6)
 
 
@@ -140,9 +142,9 @@ def test_a_policy_that_has_settled_is_not_trained_on_and_one_that_has_not_is_war
     (settled,) = evaluate(constant(terminated=False), blind(0.5, 0.5))
     assert settled.warnings == ()
     hasty = replace(TINY, target_rate=0.3, steps=60, rounds=2)
-    (moving,) = evaluate(constant(terminated=False), blind(0.1, 0.9), hasty, discount=0.99)
-    assert any("Q has not settled" in text for text in moving.warnings)
-    assert moving.details["last_change"] > 0
+    (unsettled,) = evaluate(constant(terminated=False), blind(0.1, 0.9), hasty, discount=0.99)
+    assert any("Q has not settled" in text for text in unsettled.warnings)
+    assert unsettled.details["last_change"] > 0
 
 
 def test_networks_that_hardly_learn_are_warned_of_though_their_values_stand_still():
@@ -183,7 +185,7 @@ def test_values_stay_within_what_can_be_earned():
 def test_the_value_is_the_mean_of_v_over_the_beginnings():
     logs = constant(terminated=True)
     evaluator = TINY.fit(logs)
-    problem = Problem(logs, 0.9, None, "sample")
+    problem = Problem(logs, Estimand(0.9, None, "sample"))
     fitted = evaluator.train(problem, {"it": blind(0.5, 0.5)}, seed=0, progress=Interrupting(10**9))
     (row,) = evaluate(logs, {"it": blind(0.5, 0.5)})
     assert row.value == pytest.approx(fitted.v[0, logs.first_observation].mean(), rel=1e-6)

@@ -12,8 +12,8 @@ from systems import Table
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
 from vlbm.estimators import intervals
-from vlbm.estimators.importance import ImportanceSampling
-from vlbm.estimators.importance_weights import LARGEST_LOG_WEIGHT, cumulate
+from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling, quotients
+from vlbm.estimators.importance_weights import LARGEST_LOG_WEIGHT, cumulate, rectangle
 from vlbm.estimators.intervals import Quotients, bernstein, bootstrap
 from vlbm.estimators.likelihood import log_probs
 from vlbm.policies import FunctionPolicy, Layer, MLPPolicy
@@ -95,6 +95,13 @@ def test_at_horizon_one_importance_sampling_is_the_bandit_formula():
         )
 
 
+def terms_of(evaluator: ImportanceEvaluator, likelihood: np.ndarray, discount: float) -> Quotients:
+    """What every episode contributes to the estimate for a policy of this likelihood."""
+    reward = rectangle(evaluator.log.reward, evaluator.log)
+    reward = reward * discount ** np.arange(reward.shape[1])
+    return quotients(evaluator.settings.kind, evaluator.weights(likelihood), reward)
+
+
 @pytest.mark.parametrize("make", [graph, chain, cliff], ids=["graph", "chain", "cliff"])
 @pytest.mark.parametrize("kind", ["is", "pdis"])
 def test_is_and_pdis_are_unbiased_over_a_thousand_logs(kind, make):
@@ -108,7 +115,7 @@ def test_is_and_pdis_are_unbiased_over_a_thousand_logs(kind, make):
 
     def z_score(**settings: Any) -> float:
         evaluator = ImportanceSampling(kind=kind, **settings).fit(logged)
-        terms = evaluator.terms(likelihood, discount=system.discount)
+        terms = terms_of(evaluator, likelihood, system.discount)
         # Every data set has `size` of the episodes; an estimate is the mean of their terms.
         values = terms.scale * terms.top[:, 0].reshape(sets, size).mean(axis=1)
         return float((values.mean() - truth) / (values.std(ddof=1) / np.sqrt(sets)))
@@ -124,7 +131,7 @@ def test_an_estimate_is_the_mean_of_its_terms():
     policy = system.targets["odd 0.8"]
     evaluator = ImportanceSampling(kind="pdis").fit(logged)
     likelihood = log_probs({"it": policy}, logged)["it"]
-    terms = evaluator.terms(likelihood, discount=0.98)
+    terms = terms_of(evaluator, likelihood, 0.98)
     row = evaluator.evaluate(policy, discount=0.98, actions="sample")[0]
     assert row.value == pytest.approx(terms.scale * terms.top.mean(), rel=1e-12)
 

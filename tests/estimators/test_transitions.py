@@ -10,6 +10,7 @@ import pytest
 
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
+from vlbm.estimand import Estimand
 from vlbm.estimators.transitions import Problem
 from vlbm.policies import FunctionPolicy
 
@@ -25,8 +26,10 @@ POLICY = FunctionPolicy(lambda observation: 0.1 * observation[:, :1])
 
 
 def test_an_episode_goes_on_by_the_discount_unless_the_system_or_the_horizon_ended_it():
-    np.testing.assert_allclose(Problem(LOG, 0.9, None, "mean").continuation, [0.9, 0.9, 0.9, 0.9, 0.0])
-    limited = Problem(LOG, 0.9, 2, "mean")
+    np.testing.assert_allclose(
+        Problem(LOG, Estimand(0.9, None, "mean")).continuation, [0.9, 0.9, 0.9, 0.9, 0.0]
+    )
+    limited = Problem(LOG, Estimand(0.9, 2, "mean"))
     np.testing.assert_array_equal(limited.step, [0, 1, 3, 4])
     np.testing.assert_allclose(limited.continuation, [0.9, 0.0, 0.9, 0.0])
 
@@ -34,37 +37,40 @@ def test_an_episode_goes_on_by_the_discount_unless_the_system_or_the_horizon_end
 def test_time_is_an_observation_only_where_the_horizon_matters():
     options = {"draws": 1, "key": jax.random.key(0)}
     policies = {"it": POLICY}
-    assert Problem(LOG, 0.9, None, "mean").transitions(policies, **options).observation.shape == (7, 1)
-    limited = Problem(LOG, 0.9, 3, "mean").transitions(policies, **options)
+    assert Problem(LOG, Estimand(0.9, None, "mean")).transitions(policies, **options).observation.shape == (
+        7,
+        1,
+    )
+    limited = Problem(LOG, Estimand(0.9, 3, "mean")).transitions(policies, **options)
     # Time in the units of a uniform distribution over the horizon.
     np.testing.assert_allclose(
         limited.observation[:, 1], np.sqrt(12) * (np.array([0, 1, 2, 3, 0, 1, 2]) / 3 - 0.5), rtol=1e-5
     )
     # 0.5^20 of an endless value lies beyond.
-    assert Problem(LOG, 0.5, 20, "mean").limit is None
+    assert Problem(LOG, Estimand(0.5, 20, "mean")).limit is None
 
 
 def test_what_can_be_earned_follows_from_the_rewards_the_time_left_and_the_endings():
-    problem = Problem(LOG, 1.0, 3, "mean")
+    problem = Problem(LOG, Estimand(1.0, 3, "mean"))
     low, high = problem.value_range(np.array([0, 2, 3]))
     np.testing.assert_allclose(high, [12.0, 4.0, 0.0])
     np.testing.assert_allclose(low, [-3.0, -1.0, 0.0])
-    endless = Problem(replace(LOG, reward=np.full(5, 2.0, np.float32)), 0.5, None, "mean")
+    endless = Problem(replace(LOG, reward=np.full(5, 2.0, np.float32)), Estimand(0.5, None, "mean"))
     low, high = endless.value_range(np.array([0]))
     # At best it never ends; at worst it ends with the first reward.
     assert (low[0], high[0]) == (2.0, 4.0)
 
 
 def test_the_end_rate_is_one_over_the_steps_that_an_episode_lasts():
-    assert Problem(replace(LOG, terminated=np.zeros(2, bool)), 0.9, None, "mean").end_rate == pytest.approx(
-        0.1
-    )
-    assert Problem(LOG, 0.9, None, "mean").end_rate == pytest.approx((4 * 0.1 + 1) / 5)
-    assert Problem(LOG, 1.0, 9, "mean").end_rate == pytest.approx(1 / 5)
+    assert Problem(
+        replace(LOG, terminated=np.zeros(2, bool)), Estimand(0.9, None, "mean")
+    ).end_rate == pytest.approx(0.1)
+    assert Problem(LOG, Estimand(0.9, None, "mean")).end_rate == pytest.approx((4 * 0.1 + 1) / 5)
+    assert Problem(LOG, Estimand(1.0, 9, "mean")).end_rate == pytest.approx(1 / 5)
 
 
 def test_a_batch_holds_steps_with_what_came_of_them_and_what_policies_do_there():
-    problem = Problem(LOG, 0.9, None, "mean")
+    problem = Problem(LOG, Estimand(0.9, None, "mean"))
     data = problem.transitions({"it": POLICY, "other": POLICY}, draws=1, key=jax.random.key(0))
     batch = data.draw(200, jax.random.key(1))
     step = np.searchsorted(np.sort(LOG.reward), np.asarray(batch.reward))
@@ -80,20 +86,15 @@ def test_a_batch_holds_steps_with_what_came_of_them_and_what_policies_do_there()
 
 
 def test_nothing_is_learnt_from_episodes_that_are_held_out():
-    problem = Problem(LOG, 0.9, None, "mean", held_out=np.array([True, False]))
+    problem = Problem(LOG, Estimand(0.9, None, "mean"), held_out=np.array([True, False]))
     data = problem.transitions({"it": POLICY}, draws=1, key=jax.random.key(0))
     assert set(np.unique(data.draw(100, jax.random.key(1)).reward)) == {-1.0, 4.0}
     assert data.steps == 5  # though all are still there to be judged
 
 
-def test_an_endless_undiscounted_value_is_refused():
-    with pytest.raises(InputError, match="discount 1: without a horizon"):
-        Problem(LOG, 1.0, None, "mean")
-
-
 def test_rewards_that_are_not_finite_are_refused():
     with pytest.raises(InputError, match="reward: some are not finite"):
-        Problem(replace(LOG, reward=np.array([1, np.nan, 0, 0, 0], np.float32)), 0.9, None, "mean")
+        Problem(replace(LOG, reward=np.array([1, np.nan, 0, 0, 0], np.float32)), Estimand(0.9, None, "mean"))
 
 
 # The first episode's final observation was not recorded.
@@ -101,7 +102,7 @@ UNFINISHED = replace(LOG, final_observed=np.array([False, True]), reward=np.floa
 
 
 def test_a_step_whose_outcome_is_unknown_is_left_out_and_said_so():
-    problem = Problem(UNFINISHED, 0.9, None, "mean")
+    problem = Problem(UNFINISHED, Estimand(0.9, None, "mean"))
     np.testing.assert_array_equal(problem.step, [0, 1, 3, 4])
     np.testing.assert_allclose(problem.continuation, [0.9, 0.9, 0.9, 0.0])
     (said,) = problem.warnings()
@@ -111,7 +112,7 @@ def test_a_step_whose_outcome_is_unknown_is_left_out_and_said_so():
 
 
 def test_a_step_that_reaches_the_horizon_needs_no_outcome():
-    problem = Problem(UNFINISHED, 0.9, 3, "mean")
+    problem = Problem(UNFINISHED, Estimand(0.9, 3, "mean"))
     np.testing.assert_array_equal(problem.step, [0, 1, 2, 3, 4])
     np.testing.assert_allclose(problem.continuation, [0.9, 0.9, 0.0, 0.9, 0.0])
     assert problem.warnings() == []
@@ -120,5 +121,5 @@ def test_a_step_that_reaches_the_horizon_needs_no_outcome():
 def test_a_problem_without_the_steps_that_earn_most_is_refused():
     final = replace(UNFINISHED, reward=np.float32([0, 0, 9, 0, 1]))
     with pytest.raises(InputError, match="90% of the reward, and this method cannot learn from such steps"):
-        Problem(final, 0.9, None, "mean")
-    assert len(Problem(final, 0.9, 3, "mean").step) == 5
+        Problem(final, Estimand(0.9, None, "mean"))
+    assert len(Problem(final, Estimand(0.9, 3, "mean")).step) == 5

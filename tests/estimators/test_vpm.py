@@ -50,7 +50,13 @@ def test_the_loss_of_power_steps_leads_to_the_stationary_ratio():
 
     def loss(ratio: jax.Array, before: jax.Array) -> jax.Array:
         led, begun = jnp.asarray(exact.step)[exact.leaves] @ ratio, jnp.asarray(exact.begins) @ ratio
-        return power_loss(ratio[exact.leaves], led, begun, before[exact.leaves], exact.continuation)
+        return power_loss(
+            ratio=ratio[exact.leaves],
+            next_ratio=led,
+            initial_ratio=begun,
+            before=before[exact.leaves],
+            continuation=exact.continuation,
+        )
 
     ratio, slope = jnp.ones(4), jax.jit(jax.grad(loss))
     for _ in range(200):

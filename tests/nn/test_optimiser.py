@@ -73,7 +73,7 @@ def test_of_a_branching_model_the_weights_of_hidden_layers_decay_and_nothing_els
 
 
 def test_the_papers_schedule_reaches_the_optimiser():
-    schedule = VLBM(**PRESETS["vlbm"]["paper"]).schedule
+    schedule = Schedule.of(VLBM(**PRESETS["vlbm"]["paper"]))
     gradient = {"hidden": jnp.ones(1)}
     rate = 1e-3 * sum(0.997**step for step in range(3))
     assert moved(schedule, gradient, steps=3)["hidden"] == pytest.approx(-rate, rel=1e-3)

@@ -55,6 +55,7 @@ SCHEDULE = Schedule(steps=60, learning_rate=0.1, validate_every=20)
 def descend(
     evaluate: Callable[..., LossOutput] = noisy_distance,
     *,
+    data: Any = TARGET,
     schedule: Schedule = SCHEDULE,
     validate: Callable[[Point], float] = distance,
     seed: int = 0,
@@ -63,7 +64,7 @@ def descend(
     return train(
         evaluate,
         Point(),
-        jnp.asarray(TARGET),
+        jax.tree.map(jnp.asarray, data),
         schedule=schedule,
         validate=validate,
         key=jax.random.key(seed),
@@ -148,8 +149,13 @@ def test_the_model_that_was_passed_in_stays_usable():
     assert bits(before) == bits(Point())
 
 
-def drawn_noise(target: jax.Array, key: jax.Array) -> jax.Array:
-    return target - 0.1 * jax.random.normal(key, (3,))
+class NoisyTarget(eqx.Module):
+    """The target, drawn with noise."""
+
+    target: jax.Array
+
+    def draw(self, scale: float, key: jax.Array) -> jax.Array:
+        return self.target - scale * jax.random.normal(key, (3,))
 
 
 def test_a_step_is_given_what_was_drawn_for_it_with_a_key_of_its_own():
@@ -165,11 +171,12 @@ def test_a_step_is_given_what_was_drawn_for_it_with_a_key_of_its_own():
         return -float(len(seen))
 
     schedule = Schedule(steps=6, learning_rate=0.0, validate_every=1)
-    descend(evaluate, schedule=schedule, validate=validate, draw=drawn_noise)
+    data = NoisyTarget(jnp.asarray(TARGET))
+    descend(evaluate, data=data, schedule=schedule, validate=validate, batch=0.1)
     expected = []
     for step in range(6):
         key, _ = jax.random.split(jax.random.fold_in(jax.random.key(0), step))
-        expected.append(drawn_noise(jnp.asarray(TARGET), key)[:2])
+        expected.append(data.draw(0.1, key)[:2])
     np.testing.assert_allclose(seen, expected, rtol=1e-5)
 
 
@@ -405,10 +412,6 @@ def test_trainings_of_one_kind_share_a_compiled_program():
 PLAN = Plan(batch=16, steps=3, at_start=0.5)
 
 
-def drawn_windows(sampler: Sampler, key: jax.Array) -> Window:
-    return sampler.draw(PLAN, key)
-
-
 def far_from_rewards(point: Point, windows: Window, key: jax.Array) -> LossOutput:
     """How far a linear guess from observations is from the rewards."""
     guess = windows.observation[:, :-1] @ point.weight[:2] + point.weight[2]
@@ -424,7 +427,7 @@ def learn_rewards(data: Sampler | MappedSampler, **options: Any) -> tuple[Point,
         schedule=Schedule(steps=35, learning_rate=0.1, validate_every=14),  # calls of 10, 4, 10, 4 and 7
         validate=lambda point: -float(point.weight[2]),
         key=jax.random.key(5),
-        draw=drawn_windows,
+        batch=PLAN,
         **options,
     )
 

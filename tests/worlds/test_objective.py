@@ -40,7 +40,7 @@ ENSEMBLES = [{**KINDS[0], "ensemble": True}, {**KINDS[4], "ensemble": True}]
 
 def make_model(**settings: Any) -> BranchingModel:
     chosen = VLBM(branches=3, latents=2, units=4, head_units=(5, 4), g_units=(6,), **settings)
-    model = chosen.assemble(
+    model = chosen.build(
         observations=OBSERVATIONS,
         actions=ACTIONS,
         termination_rate=0.2,
@@ -48,7 +48,9 @@ def make_model(**settings: Any) -> BranchingModel:
         action=Scaler.fit(np.random.default_rng(1).normal(1.0, 2.0, (50, ACTIONS))),
         observation=Scaler.fit(np.random.default_rng(2).normal(-1.0, 3.0, (50, OBSERVATIONS))),
         reward=Scaler.fit(np.random.default_rng(3).normal(0.5, 0.5, (50, 1))),
-        change=jnp.array([0.3, 0.5, 0.2]),
+        change=eqx.tree_at(
+            lambda scaler: scaler.scale, Scaler.identity(OBSERVATIONS), jnp.array([0.3, 0.5, 0.2])
+        ),
         n_actions=None,
         imagination=chosen.imagination,
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -42,45 +41,13 @@ NO_LOG_PROB = "without log-probabilities, which importance weights are made of"
 Recorder = Callable[[int, Mapping[str, Episodes]], None]
 
 
-@dataclass(frozen=True, eq=False)
-class Request:
-    """What is asked of an evaluator: which policies, and what their value shall mean."""
+class Space(NamedTuple):
+    """What policies see and do, and for how long; logged episodes say it too."""
 
-    policies: Mapping[str, Policy]
-    estimand: Estimand
-    episodes: int = 50
-    termination: Termination | None = None
-    confidence: float = CONFIDENCE  # with which intervals shall hold the value
-    seed: int = 0
-    progress: Progress = silent
-    recorder: Recorder | None = None
-
-    @property
-    def discount(self) -> float:
-        return self.estimand.discount
-
-    @property
-    def horizon(self) -> int | None:
-        """None: without a time limit."""
-        return self.estimand.horizon
-
-    @property
-    def actions(self) -> Actions:
-        return self.estimand.actions
-
-
-class Space(Protocol):
-    """What policies see and do, and for how long; logged episodes have one."""
-
-    @property
-    def observation_size(self) -> int: ...
-    @property
-    def action_size(self) -> int: ...
-    @property
-    def discrete(self) -> bool: ...
-    @property
-    def longest(self) -> int:
-        """Steps of the longest logged episode."""
+    observation_size: int
+    action_size: int
+    discrete: bool
+    longest: int  # steps of the longest logged episode
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -166,30 +133,30 @@ class Evaluator(ABC):
         kept = {name: policy for name, policy in named.items() if name not in excluded}
         seed = self.seed if seed is None else seed
         began, shown = time.monotonic(), as_progress(progress)
-        found = self.estimate(
-            Request(kept, estimand, episodes, termination, confidence, seed, shown, recorder)
+        imagined: Any = {"episodes": episodes, "termination": termination, "seed": seed}
+        rows, warnings, interrupted = self.estimate(
+            kept, estimand, confidence=confidence, progress=shown, recorder=recorder, **imagined
         )
-        if self.rewards is not None:
-            bounds = self.settings.bounds or feasible_range(
-                self.rewards, estimand, can_end=termination is not None
-            )
-            found = hold_against_log(found, self.rewards, bounds=bounds)
-            found = warn_if_flat(found, kept, self.initial_observations, log=self.rewards, space=space)
-        imagined: dict[str, Any] = {"episodes": episodes, "termination": termination, "seed": seed}
 
         def test(estimates: Estimates) -> Estimates:
             return add_backtest(estimates, evaluator=self, asked=asked, progress=shown, **imagined)
 
-        found = replace(
-            found,
+        found = Estimates(
+            rows=tuple(rows),
+            method=self.method,
+            seed=seed,
+            estimand=estimand,
+            confidence=confidence,
+            settings={
+                **flatten_settings(asdict(self.settings)),
+                "horizon": estimand.horizon,
+                "actions": estimand.actions,
+                **({"episodes": episodes} if self.settings.imagines else {}),
+            },
+            data=self.data,
+            warnings=tuple(warnings),
+            interrupted=interrupted,
             excluded=excluded,
-            seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
-            warnings=(
-                *self.notes,
-                *([] if estimand == asked else [SAMPLED]),
-                *describe_excluded(excluded),
-                *found.warnings,
-            ),
             logged=None if self.log is None else LoggedReturns.of(self.log, estimand),
             origin=Origin(
                 self,
@@ -197,16 +164,26 @@ class Evaluator(ABC):
                 {
                     "discount": discount,
                     "horizon": horizon,
-                    "episodes": episodes,
                     "actions": actions,
-                    "termination": termination,
                     "confidence": confidence,
-                    "seed": seed,
+                    **imagined,
                 },
-                test if backtest is None and not found.interrupted else None,
+                test if backtest is None and not interrupted else None,
             ),
         )
-        return test(found) if backtest and not found.interrupted else found
+        if self.rewards is not None:
+            bounds = self.settings.bounds or feasible_range(
+                self.rewards, estimand, can_end=termination is not None
+            )
+            found = hold_against_log(found, self.rewards, bounds=bounds)
+            found = warn_if_flat(found, kept, self.initial_observations, log=self.rewards, space=space)
+        replaced = [] if estimand == asked else [SAMPLED]
+        found = replace(
+            found,
+            seconds={"fit": self.seconds, "evaluate": time.monotonic() - began},
+            warnings=(*self.notes, *replaced, *describe_excluded(excluded), *found.warnings),
+        )
+        return test(found) if backtest and not interrupted else found
 
     @property
     def rewards(self) -> Episodes | None:
@@ -219,37 +196,28 @@ class Evaluator(ABC):
         return None if self.log is None else self.log.initial_observations()
 
     @property
-    @abstractmethod
-    def space(self) -> Space:
+    def space(self) -> Space | Episodes:
         """What policies must see and do to be evaluated."""
+        assert self.log is not None  # saved models say it themselves
+        return self.log
 
     @abstractmethod
-    def estimate(self, request: Request) -> Estimates:
-        """Estimates for a request that has been checked."""
-
-    def tabulate(
+    def estimate(
         self,
-        request: Request,
-        rows: Iterable[Estimate],
+        policies: Mapping[str, Policy],
+        estimand: Estimand,
         *,
-        warnings: Iterable[str] = (),
-        interrupted: bool = False,
-        **circumstances: Any,
-    ) -> Estimates:
-        """Rows in the order of the request, with what speaks against all of them, and how they came about."""
-        horizon, actions = request.horizon, request.actions
-        settings = {"horizon": horizon, "actions": actions, **circumstances}
-        return Estimates(
-            rows=tuple(rows),
-            method=self.method,
-            seed=request.seed,
-            estimand=request.estimand,
-            confidence=request.confidence,
-            settings={**flatten_settings(asdict(self.settings)), **settings},
-            data=self.data,
-            warnings=tuple(warnings),
-            interrupted=interrupted,
-        )
+        confidence: float,
+        seed: int,
+        progress: Progress,
+        episodes: int,
+        termination: Termination | None,
+        recorder: Recorder | None,
+    ) -> tuple[list[Estimate], list[str], bool]:
+        """A row for every policy, warnings about all rows, and whether training was interrupted.
+
+        All has been checked; a method names what it needs, and takes the rest as `_`.
+        """
 
 
 Fitted = TypeVar("Fitted", bound=Evaluator, covariant=True)
@@ -258,12 +226,17 @@ Fitted = TypeVar("Fitted", bound=Evaluator, covariant=True)
 class Estimator(ABC, Generic[Fitted]):
     """Settings of a method: subclasses are frozen dataclasses, and `fit` makes them an `Evaluator`."""
 
-    method: Any  # a field or a property: what tables call it
+    imagines: ClassVar[bool] = False  # whether policies act in worlds that it has learnt
     answers_infinite_horizon: ClassVar[bool] = True  # whether it can do without a time limit
     weighs_actions: ClassVar[bool] = False  # by how likely policies were to take them
     bounds: Any = None  # of the discounted return, where settings know them
 
-    def check_estimand(self, asked: Estimand, space: Space) -> Estimand:
+    @property
+    @abstractmethod
+    def method(self) -> str:
+        """What tables call it."""
+
+    def check_estimand(self, asked: Estimand, space: Space | Episodes) -> Estimand:
         """What it estimates when asked for this: the same, or what comes nearest; an error if it cannot.
 
         Importance weights of a mean action exist only where actions are discrete: elsewhere methods that
@@ -360,23 +333,12 @@ def describe_data(episodes: Episodes) -> dict[str, Any]:
 def check_request(
     *, discount: float, horizon: Horizon, episodes: int, confidence: float = CONFIDENCE
 ) -> None:
-    """Refuse what cannot be evaluated."""
-    if not 0 < discount <= 1:
-        raise InputError(f"discount {discount}: must be above 0 and at most 1")
+    """Refuse what cannot be evaluated, before anything is read or trained."""
+    Estimand.from_request(discount=discount, horizon=horizon, actions="mean", longest=1)
     if episodes < 1:
         raise InputError(f"episodes {episodes}: must be at least 1")
     if not 0 < confidence < 1:
         raise InputError(f"confidence {confidence}: must be above 0 and below 1, such as {CONFIDENCE}")
-    if horizon == math.inf and discount == 1:
-        raise InputError(
-            "discount 1: without a horizon values need not be finite; give a horizon, or a discount below 1"
-        )
-    if horizon is None or horizon == math.inf:
-        return
-    if not horizon >= 1:
-        raise InputError(f"horizon {horizon}: must be at least 1")
-    if horizon != int(horizon):
-        raise InputError(f"horizon {horizon}: must be a whole number of steps, or inf for no time limit")
 
 
 def flatten_settings(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,14 +13,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vlbm.errors import InputError
 from vlbm.estimators.density_ratio import DensityRatio
-from vlbm.estimators.ratio_networks import (
+from vlbm.estimators.networks import (
     Network,
     apply_last_layer,
-    begin_features,
     follow,
+    initial_features,
     logged_features,
-    make_networks,
     policy_features,
+    repeat,
 )
 from vlbm.estimators.transitions import Batch, Problem, Transitions, split_rows
 from vlbm.nn.training import LossOutput
@@ -36,7 +36,7 @@ class DICE(DensityRatio):
     """Distribution corrections by the regularised Lagrangian (Yang et al., 2020), in their best setting.
 
     A policy is worth the logged rewards, each weighted by the ratio of the policy's discounted visits to
-    logged ones. Ratios and values are networks that play against each other; `Lagrangian` says what for. As
+    logged ones. Ratios (zeta) and values (nu) are networks, one ascending and one descending a Lagrangian. As
     in the paper, the setting that did best regularises ratios, keeps rewards, positive ratios and the
     multiplier. `dualdice` (Nachum et al., 2019) and `gendice` (Zhang et al., 2020) are other settings.
 
@@ -58,7 +58,7 @@ class DICE(DensityRatio):
     Args:
         primal_regulariser: Of values.
         dual_regulariser: Of ratios.
-        reward: Whether the players see rewards; without, the same ratios are sought.
+        reward: Whether the Lagrangian has rewards; without, its saddle point has the same ratios.
         positive: Whether ratios must not be negative.
         normalised: A multiplier of its own for how much ends.
         method: What tables call it.
@@ -88,33 +88,14 @@ class DICE(DensityRatio):
                 "of them off"
             )
 
-    @property
-    def lagrangian(self) -> Lagrangian:
-        return Lagrangian(self.primal_regulariser, self.dual_regulariser, self.reward, self.normalised)
+    def make_model(self, problem: Problem, data: Transitions, key: PRNGKeyArray) -> Saddle:
+        return Saddle.make(problem, data, self, key=key)
 
-    @property
-    def loss(self) -> SaddleLoss:
-        return SaddleLoss(self.lagrangian, self.averaging)
+    def loss(self, model: Saddle, batch: Batch, key: PRNGKeyArray) -> LossOutput:
+        return saddle_loss(model, batch, self)
 
-    def make_model(self, problem: Problem, data: Transitions, key: PRNGKeyArray) -> Players:
-        discrete, (value_key, ratio_key) = problem.episodes.discrete, jax.random.split(key)
-        value = make_networks(
-            data, self.units, layer_norm=self.layer_norm, discrete=discrete, start=0.0, key=value_key
-        )
-        ratio = make_networks(
-            data,
-            self.units,
-            layer_norm=self.layer_norm,
-            discrete=discrete,
-            positive=self.positive,
-            start=1.0,
-            key=ratio_key,
-        )
-        return Players(value, ratio, jnp.zeros(data.policies), ratio, Scale.of(problem, self))
-
-    def weigh(self, model: Players, data: Transitions, policy: int) -> Float[np.ndarray, " steps"]:
-        value, ratio = jax.tree.map(lambda leaf: leaf[policy], (model.value, model.average))
-        return solve_ratio(value, ratio, model.scale, data, policy, self)
+    def solve(self, model: Saddle, data: Transitions, policy: int) -> Float[np.ndarray, " steps"]:
+        return solve_ratio(model, data, policy, self)
 
 
 @dataclass(frozen=True)
@@ -138,174 +119,140 @@ class GenDICE(DICE):
     method: str = "gendice"
 
 
-@dataclass(frozen=True)
-class Lagrangian:
-    """Small in values and the multiplier, large in ratios: mean of `at_beginnings` plus mean of `at_steps`.
+class Saddle(eqx.Module):
+    """The variables of the Lagrangian, stacked by policy: nu and lambda go down, zeta goes up.
 
-    Without regularisers, values say that ratios must fulfil the flow constraint: what flows into an
-    observation and action, from a beginning or from the step before, must flow out of it. The ratio is that
-    of discounted visits to logged ones, times `end_rate`, which only sets the scale: ratios that are 1
-    everywhere fulfil
-
-        mean of ratio * (1 - continuation) = end_rate,
-
-    and so do the right ones, for that is the flow of everything together: what begins must end, by a
-    termination or by the discount. For endless tasks it says that ratios average 1, and `end_rate` is
-    1 - discount. Where episodes end, it says what an absorbing state would.
+    nu is offset + unit * network in spreads of the reward; its start fits a zeta of 1.
     """
 
-    primal_regulariser: float  # of values
-    dual_regulariser: float  # of ratios
-    reward: bool  # whether rewards enter; the ratio at the saddle point is the same without
-    normalised: bool  # whether that constraint has a multiplier of its own
-
-    def at_beginnings(self, value: Array, multiplier: Array, end_rate: Array) -> Array:
-        return end_rate * value + (multiplier if self.normalised else 0.0)
-
-    def at_steps(
-        self,
-        ratio: Array,
-        value: Array,
-        next_value: Array,
-        multiplier: Array,
-        *,
-        reward: Array,
-        continuation: Array,
-        end_rate: Array,
-    ) -> Array:
-        residual = continuation * next_value - value
-        if self.reward:
-            residual = residual + reward
-        if self.normalised:
-            residual = residual - multiplier * (1 - continuation) / end_rate
-        penalty = self.primal_regulariser * value**2 - self.dual_regulariser * ratio**2
-        return ratio * residual + penalty / 2
-
-
-class Scale(NamedTuple):
-    """Values are offset + unit * output, in spreads of the reward; their start fits ratios of 1."""
-
+    nu: Network  # values
+    zeta: Network  # ratios
+    lam: Float[Array, " policies"]  # the multiplier
+    average: Network  # of zeta; what ratios are made of in the end
     offset: Float[Array, ""]
     unit: Float[Array, ""]
-    reward: Float[Array, ""]
+    spread: Float[Array, ""]  # of rewards
     end_rate: Float[Array, ""]
 
     @classmethod
-    def of(cls, problem: Problem, settings: DICE) -> Scale:
-        reward = problem.episodes.reward[problem.step].astype(float)
-        spread, lasting = float(reward.std()) or 1.0, 1 / problem.end_rate
-        # Where ratios are 1, values solve the Bellman equation for rewards less what ratios cost.
+    def make(cls, problem: Problem, data: Transitions, settings: DICE, *, key: PRNGKeyArray) -> Saddle:
+        """Untrained: zeta is 1 everywhere."""
+        nu_key, zeta_key = jax.random.split(key)
+        options: Any = {"units": settings.units, "layer_norm": settings.layer_norm}
+        nu = Network.make(data, **options, start=0.0, key=nu_key)
+        zeta = Network.make(data, **options, positive=settings.positive, start=1.0, key=zeta_key)
+        nu, zeta = repeat((nu, zeta), data.policies)
+        reward, steps = problem.reward.astype(float), 1 / problem.end_rate
+        spread = float(reward.std()) or 1.0
+        # Where zeta is 1, nu solves the Bellman equation for rewards less what zeta costs.
         mean = float(reward.mean()) / spread if settings.reward else 0.0
-        offset, unit = (mean - settings.dual_regulariser) * lasting, lasting
+        offset, unit = (mean - settings.dual_regulariser) * steps, steps
         if settings.primal_regulariser:
             offset, unit = 0.0, 1.0
-        return cls(*(jnp.float32(part) for part in (offset, unit, spread, problem.end_rate)))
+        scales = (jnp.float32(part) for part in (offset, unit, spread, problem.end_rate))
+        return cls(nu, zeta, jnp.zeros(data.policies), zeta, *scales)
 
 
-class Players(eqx.Module):
-    """Networks stacked by policy: values and the multiplier go down, ratios go up."""
-
-    value: Network
-    ratio: Network
-    multiplier: Float[Array, " policies"]
-    average: Network  # of the ratios; what is believed
-    scale: Scale
-
-
-def ascend(player: Any) -> Any:
-    """The same player, whose gradient points the other way: what descends for the others ascends for it."""
-    return jax.tree.map(lambda leaf: 2 * jax.lax.stop_gradient(leaf) - leaf, player)
+# The Lagrangian (Yang et al., 2020, with f(x) = x^2 / 2) is the mean of `initial_term` over initial
+# observations plus the mean of `step_term` over logged steps. Without regularisers it makes ratios fulfil the
+# flow constraint: what flows into an observation and action, from a beginning or from the step before, must
+# flow out of it. zeta is the ratio of discounted visits to logged ones, times `end_rate`, which only sets the
+# scale: ratios that are 1 everywhere fulfil
+#
+#     mean of zeta * (1 - continuation) = end_rate,
+#
+# and so do the right ones, for that is the flow of everything together: what begins must end, by a
+# termination or by the discount. In endless tasks `end_rate` is the paper's 1 - gamma, and this says that
+# ratios average 1. Where episodes end, it says what an absorbing state would.
 
 
-@dataclass(frozen=True)
-class SaddleLoss:
-    """The Lagrangian of every policy on a batch."""
+def initial_term(settings: DICE, nu: Array, lam: Array, end_rate: Array) -> Array:
+    """(1 - gamma) nu(s_0, a_0) + lambda."""
+    return end_rate * nu + (lam if settings.normalised else 0.0)
 
-    lagrangian: Lagrangian
-    averaging: float
 
-    def __call__(self, players: Players, batch: Batch, key: PRNGKeyArray) -> LossOutput:
-        offset, unit, spread, end_rate = jax.lax.stop_gradient(players.scale)
+def step_term(
+    settings: DICE,
+    zeta: Array,
+    nu: Array,
+    next_nu: Array,
+    lam: Array,
+    *,
+    reward: Array,
+    continuation: Array,
+    end_rate: Array,
+) -> Array:
+    """zeta (r + gamma nu(s', a') - nu(s, a) - lambda) + alpha_nu f(nu) - alpha_zeta f(zeta)."""
+    residual = continuation * next_nu - nu
+    if settings.reward:
+        residual = residual + reward
+    if settings.normalised:
+        residual = residual - lam * (1 - continuation) / end_rate
+    penalty = settings.primal_regulariser * nu**2 - settings.dual_regulariser * zeta**2
+    return zeta * residual + penalty / 2
 
-        def of_policy(value: Network, ratio: Network, multiplier: Array, next_a: Array, initial_a: Array):
-            def nu(s: Array, a: Array) -> Array:
-                return offset + unit * jax.vmap(value)(s, a)
 
-            begun = self.lagrangian.at_beginnings(nu(batch.initial_s, initial_a), multiplier, end_rate)
-            went = self.lagrangian.at_steps(
-                jax.vmap(ascend(ratio))(batch.s, batch.a),
-                nu(batch.s, batch.a),
-                nu(batch.next_s, next_a),
-                multiplier,
-                reward=batch.reward / spread,
-                continuation=batch.continuation,
-                end_rate=end_rate,
-            )
-            return begun.mean() + went.mean()
+def saddle_loss(model: Saddle, batch: Batch, settings: DICE) -> LossOutput:
+    """The Lagrangian of every policy on a batch, to descend in nu and lambda and to ascend in zeta."""
+    offset, unit, spread, end_rate = jax.lax.stop_gradient(
+        (model.offset, model.unit, model.spread, model.end_rate)
+    )
 
-        networks = (eqx.if_array(0), eqx.if_array(0), 0)
-        losses = eqx.filter_vmap(of_policy, in_axes=(*networks, 1, 1))(
-            players.value, players.ratio, players.multiplier, batch.next_a, batch.initial_a
+    def of_policy(nu: Network, zeta: Network, lam: Array, next_a: Array, initial_a: Array) -> Array:
+        def value(s: Array, a: Array) -> Array:
+            return offset + unit * jax.vmap(nu)(s, a)
+
+        initial = initial_term(settings, value(batch.initial_s, initial_a), lam, end_rate)
+        step = step_term(
+            settings,
+            jax.vmap(reverse_gradient(zeta))(batch.s, batch.a),
+            value(batch.s, batch.a),
+            value(batch.next_s, next_a),
+            lam,
+            reward=batch.reward / spread,
+            continuation=batch.continuation,
+            end_rate=end_rate,
         )
-        average = follow(jax.lax.stop_gradient(players.average), players.ratio, self.averaging)
-        moved = eqx.tree_at(lambda players: players.average, players, average)
-        # A sum: every policy has its own gradient, whatever the others do.
-        return LossOutput(losses.sum(), {"lagrangian": losses.mean()}, moved)
+        return initial.mean() + step.mean()
+
+    of_each = eqx.filter_vmap(of_policy, in_axes=(eqx.if_array(0), eqx.if_array(0), 0, 1, 1))
+    losses = of_each(model.nu, model.zeta, model.lam, batch.next_a, batch.initial_a)
+    average = follow(jax.lax.stop_gradient(model.average), model.zeta, settings.averaging)
+    # A sum: every policy has its own gradient, whatever the others do.
+    return LossOutput(
+        losses.sum(), {"lagrangian": losses.mean()}, eqx.tree_at(lambda model: model.average, model, average)
+    )
 
 
-class Moments(NamedTuple):
-    """Means over the log that the Lagrangian is made of where ratio = phi . theta and value = psi . w.
-
-    The multiplier is the last entry of w: psi ends with 0, and what psi loses in a step with how much ends.
-    """
-
-    ratio_square: Float[np.ndarray, "phi phi"]  # phi phi^T
-    value_square: Float[np.ndarray, "psi psi"]  # psi psi^T
-    flow: Float[np.ndarray, "phi psi"]  # phi (psi - continuation * psi')^T
-    earned: Float[np.ndarray, " phi"]  # phi * reward
-    begun: Float[np.ndarray, " psi"]  # end_rate * psi where episodes begin
-
-    def solve_saddle_point(self, game: Lagrangian) -> Float[np.ndarray, " phi"]:
-        """theta where the Lagrangian has no slope in theta, w and the multiplier."""
-        used = slice(None) if game.normalised else slice(-1)
-        square, flow, begun = self.value_square[used, used], self.flow[:, used], self.begun[used]
-        values = game.primal_regulariser * square + add_ridge(square, RIDGE)
-        ridge = DUAL_RIDGE * game.dual_regulariser if game.dual_regulariser else BARE_RIDGE
-        ratios = game.dual_regulariser * self.ratio_square + add_ridge(self.ratio_square, ridge)
-        system = np.block([[values, -flow.T], [flow, ratios]])
-        right = np.concatenate([-begun, self.earned if game.reward else np.zeros_like(self.earned)])
-        return np.linalg.solve(system, right)[len(begun) :]
+def reverse_gradient(network: Any) -> Any:
+    """The same network with the opposite gradient: where a loss descends, it ascends."""
+    return jax.tree.map(lambda leaf: 2 * jax.lax.stop_gradient(leaf) - leaf, network)
 
 
-def add_ridge(square: Float[np.ndarray, "n n"], share: float) -> Float[np.ndarray, "n n"]:
-    """What keeps a system solvable: a share of its mean diagonal."""
-    return share * max(square.trace() / len(square), 1e-12) * np.eye(len(square))
-
-
-def solve_ratio(
-    value: Network, ratio: Network, scale: Scale, data: Transitions, number: int, settings: DICE
-) -> Float[np.ndarray, " steps"]:
+def solve_ratio(model: Saddle, data: Transitions, number: int, settings: DICE) -> Float[np.ndarray, " steps"]:
     """The ratios of one policy, with both last layers at the saddle point that their features allow.
 
     A positive ratio is max(phi . theta, 0). Where it is 0 it has no slope: these steps are left out and the
     rest is solved again, a few times, each going half of the way.
     """
+    nu, zeta = jax.tree.map(lambda leaf: leaf[number], (model.nu, model.average))
     policy = jnp.int32(number)  # an argument of compiled programs, which serve all policies
-    begun = np.append(float(scale.end_rate) * begin_features(value, data, policy), 1.0)
+    initial = np.append(float(model.end_rate) * initial_features(nu, data, policy), 1.0)
     theta, found = None, np.ones(data.steps)
     for _ in range(PASSES if settings.positive else 1):
         sums: list[Any] = [0.0] * 4
         for part, count in split_rows(np.arange(data.steps)):
             counted = jnp.arange(len(part)) < count
             used = counted & jnp.asarray(found[part] > 0) if settings.positive else counted
-            products = _sum_products(value, ratio, scale, data, policy, part, counted, used)
+            products = _sum_products(
+                nu, zeta, data, policy, part, counted, used, model.end_rate, model.spread
+            )
             # In double precision: what a slow change weighs is the inverse of a small difference.
             sums = [old + np.asarray(new, np.float64) for old, new in zip(sums, products, strict=True)]
-        ratio_square, value_square, flow, earned = (total / data.steps for total in sums)
-        moments = Moments(ratio_square, value_square, flow, earned, begun)
-        solved = moments.solve_saddle_point(settings.lagrangian)
+        zeta_square, nu_square, flow, earned = (total / data.steps for total in sums)
+        solved = solve_saddle_point(settings, zeta_square, nu_square, flow, earned, initial)
         theta = solved if theta is None else (theta + solved) / 2
-        found = apply_last_layer(ratio, data, theta)
+        found = apply_last_layer(zeta, data, theta)
         if (found > 0).all():
             break
     return np.maximum(found, 0.0) if settings.positive else found
@@ -313,19 +260,49 @@ def solve_ratio(
 
 @eqx.filter_jit
 def _sum_products(
-    value: Network,
-    ratio: Network,
-    scale: Scale,
+    nu: Network,
+    zeta: Network,
     data: Transitions,
     policy: Array,
     step: Array,
     counted: Array,
     used: Array,
+    end_rate: Array,
+    spread: Array,
 ) -> tuple[Array, ...]:
     continuation = data.continuation[step][:, None]
-    phi = logged_features(ratio, data, step) * used[:, None]
-    psi = logged_features(value, data, step) * counted[:, None]
-    lost = psi - continuation * policy_features(value, data, policy, data.before[step] + 1)
-    lost = jnp.concatenate([lost, (1 - continuation) / scale.end_rate], axis=1)
+    phi = logged_features(zeta, data, step) * used[:, None]
+    psi = logged_features(nu, data, step) * counted[:, None]
+    lost = psi - continuation * policy_features(nu, data, policy, data.before[step] + 1)
+    lost = jnp.concatenate([lost, (1 - continuation) / end_rate], axis=1)
     psi = jnp.pad(psi, ((0, 0), (0, 1)))
-    return phi.T @ phi, psi.T @ psi, phi.T @ lost, phi.T @ data.reward[step] / scale.reward
+    return phi.T @ phi, psi.T @ psi, phi.T @ lost, phi.T @ data.reward[step] / spread
+
+
+def solve_saddle_point(
+    settings: DICE,
+    zeta_square: Float[np.ndarray, "phi phi"],
+    nu_square: Float[np.ndarray, "psi psi"],
+    flow: Float[np.ndarray, "phi psi"],
+    earned: Float[np.ndarray, " phi"],
+    initial: Float[np.ndarray, " psi"],
+) -> Float[np.ndarray, " phi"]:
+    """theta where the Lagrangian of zeta = phi . theta and nu = psi . w has no slope in theta, w and lambda.
+
+    Its moments are the means over the log of phi phi^T, psi psi^T, phi (psi - continuation * psi')^T and
+    phi r, and end_rate * psi at initial observations. lambda is the last entry of w: psi ends with 0, and
+    what psi loses in a step with how much ends.
+    """
+    kept = slice(None) if settings.normalised else slice(-1)
+    nu_square, flow, initial = nu_square[kept, kept], flow[:, kept], initial[kept]
+    values = settings.primal_regulariser * nu_square + make_ridge(nu_square, RIDGE)
+    share = DUAL_RIDGE * settings.dual_regulariser if settings.dual_regulariser else BARE_RIDGE
+    ratios = settings.dual_regulariser * zeta_square + make_ridge(zeta_square, share)
+    system = np.block([[values, -flow.T], [flow, ratios]])
+    right = np.concatenate([-initial, earned if settings.reward else np.zeros_like(earned)])
+    return np.linalg.solve(system, right)[len(initial) :]
+
+
+def make_ridge(square: Float[np.ndarray, "n n"], share: float) -> Float[np.ndarray, "n n"]:
+    """What keeps a system solvable: a share of its mean diagonal."""
+    return share * max(square.trace() / len(square), 1e-12) * np.eye(len(square))

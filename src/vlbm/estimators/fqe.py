@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
-from vlbm.estimators.base import Estimator, Evaluator, Request, describe_data
+from vlbm.estimand import Estimand
+from vlbm.estimators.base import Estimator, Evaluator, describe_data
 from vlbm.estimators.fitted_q import FittedQ
 from vlbm.estimators.least_squares import influence_weights
+from vlbm.estimators.networks import Network, check_training, follow, repeat, round_schedule, train_groups
 from vlbm.estimators.shared_cache import SharedCache
-from vlbm.estimators.transitions import Batch, Draw, Problem, Transitions, check_training, split_rows
-from vlbm.nn.layers import MLP, LayerKind
-from vlbm.nn.optimiser import Schedule
+from vlbm.estimators.transitions import Batch, Problem, Transitions, split_rows
 from vlbm.nn.training import LossOutput, train
-from vlbm.parallel import Devices, run_parallel
+from vlbm.parallel import Devices
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
-from vlbm.results.diagnostics.support import Support
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimate import Estimate
 
 SETTLED = 0.03  # of the value, or of the spread of values: a round that moves it by less has changed nothing
-LARGEST = 1000  # unknowns of the interval's equations where every discrete action has its own
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,7 @@ class FQE(Estimator["FQEEvaluator"]):
         resamples: Of the interval.
     """
 
+    method: ClassVar[str] = "fqe"
     units: tuple[int, ...] = (128, 128)
     layer_norm: bool = True
     twin: bool = True
@@ -76,25 +74,11 @@ class FQE(Estimator["FQEEvaluator"]):
     def __post_init__(self) -> None:
         check_training(self, "target_rate")
 
-    @property
-    def method(self) -> str:
-        return "fqe"
-
-    def schedule(self, number: int) -> Schedule:
-        """Of one round; each begins with half the rate of the one before, so that values come to rest."""
-        return Schedule(
-            steps=self.steps,
-            learning_rate=self.learning_rate * 0.5**number,
-            warm_up=min(100, self.steps // 10),
-            decay_rate=self.decay_rate,
-            clip=None,  # of all policies together: they would depend on their company
-        )
-
     def learn(self, episodes: Episodes, *, seed: int, cache: SharedCache, **_: Any) -> FQEEvaluator:
         """Keep the data: networks belong to policies and are trained with them."""
         return FQEEvaluator(
             settings=self,
-            episodes=episodes,
+            log=episodes,
             seed=seed,
             data=describe_data(episodes),
             cache=cache,
@@ -102,113 +86,64 @@ class FQE(Estimator["FQEEvaluator"]):
         )
 
 
-class QNetwork(eqx.Module):
-    """Q(s, a) in standard units; of discrete actions every one has an output, weighted by a."""
+class Critics(eqx.Module):
+    """Q of every policy and twin, as offset + unit * network, and target networks that follow slowly."""
 
-    mlp: MLP
-    discrete: bool = eqx.field(static=True)
-
-    def __init__(self, inputs: int, actions: int, settings: FQE, *, discrete: bool, key: PRNGKeyArray):
-        sizes = (inputs, *settings.units, actions) if discrete else (inputs + actions, *settings.units, 1)
-        kind = LayerKind("relu", "layer" if settings.layer_norm else "none")
-        self.mlp, self.discrete = MLP(sizes, kind, key=key), discrete
-
-    def __call__(self, s: Float[Array, " inputs"], a: Float[Array, " act"]) -> Float[Array, ""]:
-        return self.mlp(s)[0] @ a if self.discrete else self.mlp(jnp.concatenate([s, a]))[0][0]
-
-    def features(self, s: Float[Array, " inputs"], a: Float[Array, " act"]) -> Float[Array, " features"]:
-        """What Q is linear in: the last hidden layer and a one; each discrete action has its own."""
-        return self.mlp.features(s, a, discrete=self.discrete, most=LARGEST)
-
-
-class Scale(NamedTuple):
-    """Q = offset + unit * output: outputs begin at what the log earns and are about as spread as 1.
-
-    Without endings that is (1 - discount) Q in units of rewards; with them, episodes last less than
-    1 / (1 - discount) steps, and values also vary by how long.
-    """
-
+    online: Network
+    target: Network
     offset: Float[Array, ""]
     unit: Float[Array, ""]
 
     @classmethod
-    def of(cls, problem: Problem) -> Scale:
-        reward = problem.episodes.reward[problem.step].astype(np.float64)
-        spread = np.sqrt((reward**2).mean()) if problem.episodes.terminated.any() else reward.std()
-        lasting = 1 / problem.end_rate
-        return cls(jnp.float32(reward.mean() * lasting), jnp.float32((spread or 1.0) * lasting))
+    def make(cls, problem: Problem, data: Transitions, settings: FQE, *, key: PRNGKeyArray) -> Critics:
+        """Untrained critics; outputs begin at what the log earns and are about as spread as 1.
+
+        Without terminations that is (1 - discount) Q in units of rewards; with them, episodes last less than
+        1 / (1 - discount) steps, and values also vary by how long.
+        """
+        keys = jax.random.split(key, 2 if settings.twin else 1)
+        twins = eqx.filter_vmap(
+            lambda key: Network.make(data, settings.units, layer_norm=settings.layer_norm, key=key)
+        )(keys)
+        networks = repeat(twins, data.policies)
+        reward = problem.reward.astype(np.float64)
+        spread = np.sqrt((reward**2).mean()) if problem.log.terminated.any() else reward.std()
+        steps = 1 / problem.end_rate
+        return cls(
+            networks, networks, jnp.float32(reward.mean() * steps), jnp.float32((spread or 1.0) * steps)
+        )
 
 
-class Critics(eqx.Module):
-    """Stacked networks, policies first and twins second: those that learn, and those that follow slowly."""
-
-    online: QNetwork
-    target: QNetwork
-    scale: Scale
-
-    def __getitem__(self, policies: Any) -> Critics:
-        online, target = jax.tree.map(lambda leaf: leaf[policies], (self.online, self.target))
-        return Critics(online, target, self.scale)
-
-
-def make_critics(
-    data: Transitions, settings: FQE, scale: Scale, *, discrete: bool, key: PRNGKeyArray
-) -> Critics:
-    """Untrained critics. All policies start from the same networks, so that none depends on its company."""
-    inputs, actions = data.observation.shape[1], data.action.shape[1]
-    keys = jax.random.split(key, 2 if settings.twin else 1)
-    twins = eqx.filter_vmap(lambda key: QNetwork(inputs, actions, settings, discrete=discrete, key=key))(keys)
-    networks = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], data.policies, axis=0), twins)
-    return Critics(networks, networks, scale)
-
-
-def believe(twins: QNetwork, s: Float[Array, "batch inputs"], a: Float[Array, "batch act"]) -> Array:
-    """Q of one policy in standard units; of twins the smaller is believed.
+def smaller_q(twins: Network, s: Float[Array, "batch inputs"], a: Float[Array, "batch act"]) -> Array:
+    """Q of one policy in standard units: the smaller one of twins (clipped double Q; Fujimoto et al., 2018).
 
     Of discrete actions for each by itself, so that V is the mean of Q over what the policy does: doubly
     robust estimates rest on that.
     """
-    if twins.discrete:
-        each = eqx.filter_vmap(lambda network: jax.vmap(lambda s: network.mlp(s)[0])(s))(twins)
-        return (each.min(axis=0) * a).sum(axis=-1)
-    return eqx.filter_vmap(lambda network: jax.vmap(network)(s, a))(twins).min(axis=0)
+    smaller = eqx.filter_vmap(lambda q: jax.vmap(q.outputs)(s, a))(twins).min(axis=0)
+    return (smaller * a).sum(axis=-1) if twins.discrete else smaller[:, 0]
 
 
-@dataclass(frozen=True)
-class BellmanLoss:
-    """The squared distance of Q(s, a) from r + discount * Q'(s', pi(s'))."""
+def bellman_loss(critics: Critics, batch: Batch, key: PRNGKeyArray, target_rate: float) -> LossOutput:
+    """The squared distance of Q(s, a) from r + discount * Q'(s', pi(s')), in standard units."""
+    offset, unit, targets = jax.lax.stop_gradient((critics.offset, critics.unit, critics.target))
 
-    target_rate: float
+    def of_policy(online: Network, target: Network, next_a: Float[Array, "batch act"]) -> Array:
+        next_q = offset + unit * smaller_q(target, batch.next_s, next_a)
+        y = jnp.clip(batch.reward + batch.continuation * next_q, batch.low, batch.high)
+        q = eqx.filter_vmap(lambda network: jax.vmap(network)(batch.s, batch.a))(online)
+        return jnp.square(q - (y - offset) / unit).mean(axis=-1).sum()
 
-    def __call__(self, critics: Critics, batch: Batch, key: PRNGKeyArray) -> LossOutput:
-        offset, unit = jax.lax.stop_gradient(critics.scale)
-        target = jax.lax.stop_gradient(critics.target)
-
-        def of_policy(online: QNetwork, target: QNetwork, next_a: Float[Array, "batch act"]) -> Array:
-            future = offset + unit * believe(target, batch.next_s, next_a)
-            goal = jnp.clip(batch.reward + batch.continuation * future, batch.low, batch.high)
-            predicted = eqx.filter_vmap(lambda network: jax.vmap(network)(batch.s, batch.a))(online)
-            return jnp.square(predicted - (goal - offset) / unit).mean(axis=-1).sum()
-
-        networks = (eqx.if_array(0), eqx.if_array(0))
-        losses = eqx.filter_vmap(of_policy, in_axes=(*networks, 1))(critics.online, target, batch.next_a)
-        follow = jax.tree.map(lambda old, new: old + self.target_rate * (new - old), target, critics.online)
-        # A sum: every policy has its own gradient, whatever the others do.
-        return LossOutput(
-            losses.sum(), {"loss": losses.mean()}, Critics(critics.online, follow, critics.scale)
-        )
+    of_each = eqx.filter_vmap(of_policy, in_axes=(eqx.if_array(0), eqx.if_array(0), 1))
+    losses = of_each(critics.online, targets, batch.next_a)
+    targets = follow(targets, critics.online, target_rate)
+    # A sum: every policy has its own gradient, whatever the others do.
+    return LossOutput(
+        losses.sum(), {"loss": losses.mean()}, Critics(critics.online, targets, critics.offset, critics.unit)
+    )
 
 
-class Trained(NamedTuple):
-    """Critics after their last round, and what that round still changed."""
-
-    critics: Critics
-    change: Float[np.ndarray, " policies"]
-    settled: Bool[np.ndarray, " policies"]
-    interrupted: bool
-
-
-def train_until_settled(
+def train_critics(
     critics: Critics,
     data: Transitions,
     settings: FQE,
@@ -216,68 +151,78 @@ def train_until_settled(
     key: PRNGKeyArray,
     devices: Devices,
     progress: Progress,
-) -> Trained:
-    """Rounds of training, each from where the one before ended; a policy that has settled takes no part."""
-    settled, change = np.zeros(data.policies, bool), np.full(data.policies, np.inf)
-    value, interrupted = evaluate_rows(critics, data, data.initial).mean(axis=1), False
+) -> tuple[Critics, Float[np.ndarray, " policies"], Bool[np.ndarray, " policies"], bool]:
+    """Rounds of training, each from where the one before ended; converged policies take no further part.
+
+    Also what the last round moved every value by, which policies have converged, and whether Ctrl-C came.
+    """
+    converged, change = np.zeros(data.policies, bool), np.full(data.policies, np.inf)
+    value, interrupted = state_values(critics, data, data.initial).mean(axis=1), False
     for number in range(settings.rounds):
-        moving = np.flatnonzero(~settled)
-        part, history = train(
-            BellmanLoss(settings.target_rate),
-            critics[moving],
-            data.of_policies(moving),
-            schedule=settings.schedule(number),
+        rest = np.flatnonzero(~converged)
+        trained, history = train(
+            bellman_loss,
+            select(critics, rest),
+            data.of_policies(rest),
+            constants=(settings.target_rate,),
+            schedule=round_schedule(settings, learning_rate=settings.learning_rate * 0.5**number),
             validate=None,
             key=jax.random.fold_in(key, number),
-            draw=Draw(settings.batch),
+            batch=settings.batch,
             devices=devices,
             progress=progress.with_title("fitting Q"),
         )
-        critics = put_back(critics, moving, part)
-        after = evaluate_rows(critics, data, data.initial).mean(axis=1)
-        change, value = np.where(settled, change, np.abs(after - value)), after
+        critics = update(critics, rest, trained)
+        after = state_values(critics, data, data.initial).mean(axis=1)
+        change, value = np.where(converged, change, np.abs(after - value)), after
         interrupted = history.interrupted
         # What the first round moves is the start, not the fit.
         if number > 0:
-            settled |= change < SETTLED * np.maximum(np.abs(value), float(critics.scale.unit))
-        if interrupted or settled.all():
+            converged |= change < SETTLED * np.maximum(np.abs(value), float(critics.unit))
+        if interrupted or converged.all():
             break
-    return Trained(critics, change, settled, interrupted)
+    return critics, change, converged, interrupted
 
 
-def put_back(critics: Critics, chosen: np.ndarray, part: Critics) -> Critics:
+def select(critics: Critics, policies: Int[np.ndarray, " chosen"]) -> Critics:
+    """The critics of some policies."""
+    online, target = jax.tree.map(lambda leaf: leaf[policies], (critics.online, critics.target))
+    return Critics(online, target, critics.offset, critics.unit)
+
+
+def update(critics: Critics, policies: Int[np.ndarray, " chosen"], trained: Critics) -> Critics:
     """All critics, with those of some policies replaced."""
-
-    def replaced(before: Array, after: Array) -> Array:
-        return jnp.asarray(before).at[chosen].set(after)
-
-    online, target = jax.tree.map(replaced, (critics.online, critics.target), (part.online, part.target))
-    return Critics(online, target, critics.scale)
-
-
-def evaluate_rows(critics: Critics, data: Transitions, rows: Any) -> Float[np.ndarray, "policies rows"]:
-    """V of every policy at some observations, averaged over its draws."""
-    return _collect(_state_values, critics, data, np.asarray(rows))
+    online, target = jax.tree.map(
+        lambda old, new: jnp.asarray(old).at[policies].set(new),
+        (critics.online, critics.target),
+        (trained.online, trained.target),
+    )
+    return Critics(online, target, critics.offset, critics.unit)
 
 
-def evaluate_steps(critics: Critics, data: Transitions) -> Float[np.ndarray, "policies steps"]:
+def state_values(critics: Critics, data: Transitions, rows: Any) -> Float[np.ndarray, "policies rows"]:
+    """V of every policy at some observations: the mean of Q over its draws."""
+    return _in_chunks(_state_values, critics, data, np.asarray(rows))
+
+
+def action_values(critics: Critics, data: Transitions) -> Float[np.ndarray, "policies steps"]:
     """Q of every logged action."""
-    return _collect(_action_values, critics, data, np.arange(data.steps))
+    return _in_chunks(_action_values, critics, data, np.arange(data.steps))
 
 
-def _collect(function: Any, critics: Critics, data: Transitions, rows: np.ndarray) -> np.ndarray:
+def _in_chunks(function: Any, critics: Critics, data: Transitions, rows: np.ndarray) -> np.ndarray:
     parts = [
         np.asarray(function(critics, data, part), np.float64)[:, :count] for part, count in split_rows(rows)
     ]
-    return float(critics.scale.offset) + float(critics.scale.unit) * np.concatenate(parts, axis=1)
+    return float(critics.offset) + float(critics.unit) * np.concatenate(parts, axis=1)
 
 
 @eqx.filter_jit
 def _state_values(critics: Critics, data: Transitions, rows: Array) -> Float[Array, "policies rows"]:
     s, drawn = data.observation[rows], data.policy_action[:, rows]
 
-    def of_policy(twins: QNetwork, drawn: Float[Array, "draws rows act"]) -> Array:
-        return jax.vmap(lambda a: believe(twins, s, a))(drawn).mean(axis=0)
+    def of_policy(twins: Network, drawn: Float[Array, "draws rows act"]) -> Array:
+        return jax.vmap(lambda a: smaller_q(twins, s, a))(drawn).mean(axis=0)
 
     return eqx.filter_vmap(of_policy, in_axes=(eqx.if_array(0), 2))(critics.online, drawn)
 
@@ -285,7 +230,41 @@ def _state_values(critics: Critics, data: Transitions, rows: Array) -> Float[Arr
 @eqx.filter_jit
 def _action_values(critics: Critics, data: Transitions, steps: Array) -> Float[Array, "policies steps"]:
     s, a = data.observation[data.before[steps]], data.action[steps]
-    return eqx.filter_vmap(lambda twins: believe(twins, s, a))(critics.online)
+    return eqx.filter_vmap(lambda twins: smaller_q(twins, s, a))(critics.online)
+
+
+def fit_q(
+    problem: Problem, policies: Mapping[str, Policy], settings: FQE, *, seed: int, progress: Progress
+) -> FittedQ:
+    """Train the critics of all policies, and evaluate them on the whole log."""
+    policy_key, network_key, step_key = jax.random.split(jax.random.key(seed), 3)
+    data = problem.transitions(policies, draws=settings.draws, key=policy_key)
+
+    def train_group(group: Transitions, devices: Devices, *, progress: Progress) -> tuple:
+        critics = Critics.make(problem, group, settings, key=network_key)
+        return train_critics(critics, group, settings, key=step_key, devices=devices, progress=progress)
+
+    groups, change, converged, interrupted = zip(
+        *train_groups(train_group, data, settings, progress), strict=True
+    )
+    online, target = jax.tree.map(
+        lambda *parts: jnp.concatenate(parts), *((part.online, part.target) for part in groups)
+    )
+    critics = Critics(online, target, groups[0].offset, groups[0].unit)
+    low, high = problem.value_range(problem.row_time)
+    every_row = np.arange(len(problem.log.observation))
+    return FittedQ(
+        problem=problem,
+        names=tuple(policies),
+        q=np.clip(action_values(critics, data), low[problem.before], high[problem.before]),
+        v=np.clip(state_values(critics, data, every_row), low, high),
+        weight=influence_weights(jax.tree.map(lambda leaf: leaf[:, 0], online), data),
+        change=np.concatenate(change),
+        converged=np.concatenate(converged),
+        unit=float(critics.unit),
+        outside=problem.outside_shares(data, seed=seed),
+        interrupted=any(interrupted),
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -293,24 +272,23 @@ class FQEEvaluator(Evaluator):
     """Logged episodes, ready for critics to be trained on."""
 
     settings: FQE
-    episodes: Episodes
+    log: Episodes = field(repr=False)
 
-    @property
-    def space(self) -> Episodes:
-        return self.episodes
-
-    def estimate(self, request: Request) -> Estimates:
-        problem = Problem(self.episodes, request.discount, request.horizon, request.actions)
-        fitted = self.train(problem, request.policies, seed=request.seed, progress=request.progress)
-        rows = (
-            fitted.estimate(
-                name, resamples=self.settings.resamples, confidence=request.confidence, seed=request.seed
-            )
-            for name in request.policies
-        )
-        stopped = ["training was interrupted: values are of what was fitted so far"] * fitted.interrupted
-        warnings = (*problem.warnings(), *stopped)
-        return self.tabulate(request, rows, warnings=warnings, interrupted=fitted.interrupted)
+    def estimate(
+        self,
+        policies: Mapping[str, Policy],
+        estimand: Estimand,
+        *,
+        confidence: float,
+        seed: int,
+        progress: Progress,
+        **_: Any,
+    ) -> tuple[list[Estimate], list[str], bool]:
+        problem = Problem(self.log, estimand)
+        fitted = self.train(problem, policies, seed=seed, progress=progress)
+        options: Any = {"resamples": self.settings.resamples, "confidence": confidence, "seed": seed}
+        rows = [fitted.estimate(name, **options) for name in policies]
+        return rows, [*problem.warnings(), *fitted.interruption], fitted.interrupted
 
     def train(
         self, problem: Problem, policies: Mapping[str, Policy], *, seed: int, progress: Progress
@@ -318,51 +296,7 @@ class FQEEvaluator(Evaluator):
         """The critics of all policies, or those that another method trained for the same question."""
         who = tuple((name, id(policy)) for name, policy in policies.items())
         apart = None if problem.held_out is None else problem.held_out.tobytes()
-        asked = (problem.discount, problem.horizon, problem.actions, id(problem.episodes), apart)
         return self.cache.recall(
-            (self.settings, who, asked, seed),
+            (self.settings, who, problem.estimand, id(problem.log), apart, seed),
             lambda: fit_q(problem, policies, self.settings, seed=seed, progress=progress),
         )
-
-
-def fit_q(
-    problem: Problem, policies: Mapping[str, Policy], settings: FQE, *, seed: int, progress: Progress
-) -> FittedQ:
-    """Train the critics of all policies, some on every device, and ask them about the whole log."""
-    log = problem.episodes
-    policy_key, network_key, step_key = jax.random.split(jax.random.key(seed), 3)
-    data = problem.transitions(policies, draws=settings.draws, key=policy_key)
-    groups = np.array_split(np.arange(len(policies)), min(len(jax.local_devices()), len(policies)))
-
-    def train_group(chosen: np.ndarray, devices: Devices) -> Trained:
-        part = data.of_policies(chosen)
-        critics = make_critics(part, settings, Scale.of(problem), discrete=log.discrete, key=network_key)
-        return train_until_settled(critics, part, settings, key=step_key, devices=devices, progress=together)
-
-    with progress.shared_display(parts=len(groups) * settings.rounds) as together:
-        trained = run_parallel([partial(train_group, chosen) for chosen in groups], batch=settings.batch)
-    if len(trained) < len(groups):  # Ctrl-C came before all had begun
-        raise KeyboardInterrupt
-    critics = jax.tree.map(
-        lambda *parts: jnp.concatenate(parts) if parts[0].ndim else parts[0],
-        *(part.critics for part in trained),
-    )
-    low, high = problem.value_range(problem.row_time)
-    before = log.observation_before[problem.step]
-    some = np.random.default_rng(seed).choice(log.observation_before, min(1500, log.steps), replace=False)
-    return FittedQ(
-        problem=problem,
-        names=tuple(policies),
-        q=np.clip(evaluate_steps(critics, data), low[before], high[before]),
-        v=np.clip(evaluate_rows(critics, data, np.arange(len(log.observation))), low, high),
-        weight=influence_weights(
-            QNetwork.features, jax.tree.map(lambda leaf: leaf[:, 0], critics.online), data
-        ),
-        change=np.concatenate([part.change for part in trained]),
-        settled=np.concatenate([part.settled for part in trained]),
-        unit=float(critics.scale.unit),
-        outside=Support.of(log, seed=seed).outside_shares(
-            log.observation[some], problem.raw_actions(data, some), discrete=log.discrete
-        ),
-        interrupted=any(part.interrupted for part in trained),
-    )

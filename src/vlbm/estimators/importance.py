@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -10,21 +11,25 @@ from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
 from vlbm.errors import InputError
-from vlbm.estimators.base import Estimator, Evaluator, Request, describe_data
+from vlbm.estimand import Estimand
+from vlbm.estimators.base import Estimator, Evaluator, describe_data
 from vlbm.estimators.behaviour_cloning import BehaviourCloning, clone_once
 from vlbm.estimators.importance_weights import (
     LARGEST_LOG_WEIGHT,
     Weights,
     cumulate,
+    describe_cut_off,
+    overflow_warnings,
     rectangle,
     scaled_exponential,
     weight_warnings,
 )
-from vlbm.estimators.intervals import Interval, Quotients, bernstein, bootstrap, spread_over
+from vlbm.estimators.intervals import Quotients, bernstein, bootstrap, estimate_from, spread_over
 from vlbm.estimators.likelihood import behaviour_log_probs, log_probs
 from vlbm.estimators.shared_cache import SharedCache
+from vlbm.policies.base import Policy
 from vlbm.progress import Progress
-from vlbm.results.estimate import Estimate, Estimates
+from vlbm.results.estimate import Estimate
 
 Kind = Literal["is", "wis", "pdis", "wpdis"]
 IntervalKind = Literal["bca", "percentile", "bernstein"]
@@ -94,7 +99,7 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
             log_prob = behaviour_log_probs(episodes)
         return ImportanceEvaluator(
             settings=self,
-            episodes=episodes,
+            log=episodes,
             log_prob=log_prob,
             seed=seed,
             data=describe_data(episodes),
@@ -135,103 +140,77 @@ class ImportanceEvaluator(Evaluator):
     """Logged episodes with the log-probabilities of their actions, ready to be weighed."""
 
     settings: ImportanceSampling
-    episodes: Episodes
+    log: Episodes = field(repr=False)
     log_prob: Float[np.ndarray, " steps"]
 
-    @property
-    def space(self) -> Episodes:
-        return self.episodes
-
-    def estimate(self, request: Request) -> Estimates:
+    def estimate(
+        self,
+        policies: Mapping[str, Policy],
+        estimand: Estimand,
+        *,
+        confidence: float,
+        seed: int,
+        progress: Progress,
+        **_: Any,
+    ) -> tuple[list[Estimate], list[str], bool]:
         """The value of every policy over at most `horizon` logged steps."""
-        likelihood = log_probs(request.policies, self.episodes, actions=request.actions)
-        reward = self._discounted(request.discount, request.horizon)
+        assert estimand.horizon is not None  # settings refuse it
+        likelihood = log_probs(policies, self.log, actions=estimand.actions)
+        reward = rectangle(self.log.reward, self.log, horizon=estimand.horizon)
+        reward = reward * estimand.discount ** np.arange(reward.shape[1])
+        _check_bounds(self.settings.bounds, reward.sum(axis=1))
         rows = []
-        with request.progress.task(total=len(request.policies)) as report:
-            for name in request.policies:
-                weights = self.weights(likelihood[name], horizon=request.horizon)
-                rows.append(self._estimate(name, weights, reward, request))
+        with progress.task(total=len(policies)) as report:
+            for name in policies:
+                weights = self.weights(likelihood[name], horizon=estimand.horizon)
+                rows.append(self._estimate(name, weights, reward, confidence=confidence, seed=seed))
                 report(len(rows), None)
-        return self.tabulate(request, rows, warnings=self._cut_off(request.horizon))
+        consequence = "what they would have earned after that counts as nothing"
+        return rows, describe_cut_off(self.log, estimand.horizon, consequence), False
 
     def weights(self, log_prob: Float[np.ndarray, " steps"], *, horizon: int | None = None) -> Weights:
         """Weights for a policy that gives the logged actions these log-probabilities."""
-        return cumulate(log_prob - self.log_prob, self.episodes, horizon=horizon, clip=self.settings.clip)
-
-    def terms(
-        self, log_prob: Float[np.ndarray, " steps"], *, discount: float, horizon: int | None = None
-    ) -> Quotients:
-        """What every episode contributes to the estimate for such a policy."""
-        weights = self.weights(log_prob, horizon=horizon)
-        return quotients(self.settings.kind, weights, self._discounted(discount, horizon))
-
-    def _discounted(self, discount: float, horizon: int | None) -> Float[np.ndarray, "episodes steps"]:
-        reward = rectangle(self.episodes.reward, self.episodes, horizon=horizon)
-        return reward * discount ** np.arange(reward.shape[1])
+        return cumulate(log_prob - self.log_prob, self.log, horizon=horizon, clip=self.settings.clip)
 
     def _estimate(
-        self, name: str, weights: Weights, reward: Float[np.ndarray, "episodes steps"], request: Request
+        self,
+        name: str,
+        weights: Weights,
+        reward: Float[np.ndarray, "episodes steps"],
+        *,
+        confidence: float,
+        seed: int,
     ) -> Estimate:
         settings, returns = self.settings, reward.sum(axis=1)
-        _check_bounds(settings.bounds, returns)
         statistic = quotients(settings.kind, weights, reward)
         value, details = statistic.value, weights.details()
-        overlap = weights.overlap[0 if settings.kind in PER_DECISION else -1]
-        if not overlap:
+        if not weights.overlap[0 if settings.kind in PER_DECISION else -1]:
             low, high = settings.bounds or (float(returns.min()), float(returns.max()))
-            interval = spread_over(min(low, value), max(high, value), confidence=request.confidence)
+            interval = spread_over(min(low, value), max(high, value), confidence=confidence)
             warnings = [_no_overlap_warning(settings)]
         else:
             warnings = _late_warnings(settings.kind, weights) or weight_warnings(weights, details)
-            if settings.kind not in SELF_NORMALISED and weights.log.max() > LARGEST_LOG_WEIGHT:
-                warnings.append(
-                    f"weights overflow: the largest is e^{weights.log.max():.0f} and was cut at "
-                    f"e^{LARGEST_LOG_WEIGHT:.0f}; use w{settings.kind}, or set clip"
+            if settings.kind not in SELF_NORMALISED:
+                warnings += overflow_warnings(weights, f"use w{settings.kind}, or set clip")
+            if settings.bounds is not None and (settings.interval == "bernstein" or len(returns) == 1):
+                weight = np.exp(np.minimum(weights.whole, LARGEST_LOG_WEIGHT))
+                interval = bernstein(weight, returns, bounds=settings.bounds, confidence=confidence)
+            else:
+                kind: Literal["bca", "percentile"] = (
+                    "percentile" if settings.interval == "percentile" else "bca"
                 )
-            interval = self._interval(statistic, weights, returns, request)
-        shares = weights.shares
-        length = np.minimum(self.episodes.length, reward.shape[1])
-        return Estimate(
+                interval = bootstrap(
+                    statistic, resamples=settings.resamples, confidence=confidence, seed=seed, kind=kind
+                )
+        return estimate_from(
+            interval.around(value),
             policy=name,
             value=value,
-            standard_error=interval.standard_error,
-            lower=min(interval.lower, value),
-            upper=max(interval.upper, value),
-            returns=as_often(returns, shares),
-            length=float(shares @ length),
-            warnings=tuple(warnings),
+            returns=resample_returns(returns, weights.shares),
+            length=float(weights.shares @ np.minimum(self.log.length, reward.shape[1])),
+            warnings=warnings,
             details=details,
         )
-
-    def _interval(
-        self,
-        statistic: Quotients,
-        weights: Weights,
-        returns: Float[np.ndarray, " episodes"],
-        request: Request,
-    ) -> Interval:
-        settings = self.settings
-        if settings.bounds is not None and (settings.interval == "bernstein" or len(returns) == 1):
-            weight = np.exp(np.minimum(weights.whole, LARGEST_LOG_WEIGHT))
-            return bernstein(weight, returns, bounds=settings.bounds, confidence=request.confidence)
-        kind: Literal["bca", "percentile"] = "percentile" if settings.interval == "percentile" else "bca"
-        return bootstrap(
-            statistic,
-            resamples=settings.resamples,
-            confidence=request.confidence,
-            seed=request.seed,
-            kind=kind,
-        )
-
-    def _cut_off(self, horizon: int | None) -> list[str]:
-        steps = self.episodes.longest if horizon is None else horizon
-        cut = int((~self.episodes.terminated & (self.episodes.length < steps)).sum())
-        if not cut:
-            return []
-        return [
-            f"{cut} of {self.episodes.count} episodes were cut off before step {steps}: what they would have "
-            "earned after that counts as nothing; a smaller horizon avoids it"
-        ]
 
 
 def quotients(kind: Kind, weights: Weights, reward: Float[np.ndarray, "episodes steps"]) -> Quotients:
@@ -245,12 +224,12 @@ def quotients(kind: Kind, weights: Weights, reward: Float[np.ndarray, "episodes 
         return Quotients(weight * reward, weight, reward.mean(axis=0))
     log = np.minimum(weights.whole[:, None] if kind == "is" else weights.log, LARGEST_LOG_WEIGHT)
     largest = float(log.max()) if np.isfinite(log.max()) else 0.0
-    paid = returns if kind == "is" else reward
-    top = (np.exp(log - largest) * paid).sum(axis=1, keepdims=True)
-    return Quotients(top, np.ones_like(top), np.zeros(1), scale=float(np.exp(largest)))
+    earned = returns if kind == "is" else reward
+    top = (np.exp(log - largest) * earned).sum(axis=1, keepdims=True)
+    return Quotients.mean(top[:, 0])._replace(scale=float(np.exp(largest)))
 
 
-def as_often(
+def resample_returns(
     returns: Float[np.ndarray, " episodes"], shares: Float[np.ndarray, " episodes"]
 ) -> Float[np.ndarray, " episodes"]:
     """Logged returns, each as often as its share says: the policy's distribution of returns."""

@@ -123,6 +123,26 @@ def weight_warnings(weights: Weights, details: Mapping[str, float]) -> list[str]
     return found
 
 
+def overflow_warnings(weights: Weights, remedy: str) -> list[str]:
+    """Of weights that are not divided by their sum, and were cut."""
+    largest = weights.log.max()
+    if largest <= LARGEST_LOG_WEIGHT:
+        return []
+    cut = f"the largest is e^{largest:.0f} and was cut at e^{LARGEST_LOG_WEIGHT:.0f}"
+    return [f"weights overflow: {cut}; {remedy}"]
+
+
+def describe_cut_off(episodes: Episodes, horizon: int, consequence: str) -> list[str]:
+    """Which episodes end before the horizon without a termination."""
+    cut = int((~episodes.terminated & (episodes.length < horizon)).sum())
+    if not cut:
+        return []
+    return [
+        f"{cut} of {episodes.count} episodes were cut off before step {horizon}: {consequence}; a smaller "
+        "horizon avoids it"
+    ]
+
+
 def pareto_shape(log_weight: Float[np.ndarray, " episodes"]) -> float | None:
     """The shape k of the largest weights: above 1 they have no mean, above 1/2 no variance.
 

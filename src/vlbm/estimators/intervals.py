@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, UInt16
 from scipy.stats import norm
 
-from vlbm.results.estimate import CONFIDENCE
+from vlbm.results.estimate import CONFIDENCE, Estimate
 
 BLOCK = 4_000_000  # numbers of resampling counts held at once
 KEPT = 32_000_000  # of which so many, of two bytes each, are kept for the next policy
@@ -29,6 +29,11 @@ class Quotients(NamedTuple):
     bottom: Float[np.ndarray, "episodes columns"]
     otherwise: Float[np.ndarray, " columns"]
     scale: float = 1.0
+
+    @classmethod
+    def mean(cls, terms: Float[np.ndarray, " episodes"]) -> Quotients:
+        """The mean of a number for every episode."""
+        return cls(terms[:, None], np.ones((len(terms), 1)), np.zeros(1))
 
     @property
     def value(self) -> float:
@@ -90,6 +95,22 @@ class Interval(NamedTuple):
         return self._replace(
             lower=min(self.lower, self.lower + shift), upper=max(self.upper, self.upper + shift)
         )
+
+
+def estimate_from(
+    interval: Interval,
+    *,
+    policy: str,
+    value: float,
+    warnings: Sequence[str],
+    details: Mapping[str, float],
+    returns: Float[np.ndarray, " episodes"] | None = None,
+    length: float | None = None,
+) -> Estimate:
+    """An estimate with this interval; methods that only know averages leave returns and length out."""
+    return Estimate(
+        policy, value, *interval, returns=returns, length=length, warnings=tuple(warnings), details=details
+    )
 
 
 def spread_over(lower: float, upper: float, *, confidence: float = CONFIDENCE) -> Interval:

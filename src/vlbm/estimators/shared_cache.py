@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Made = TypeVar("Made")
 
@@ -14,23 +14,15 @@ class SharedCache:
 
     def __init__(self, room: int):
         self._room = room
-        self._made: OrderedDict[Hashable, object] = OrderedDict()
+        self._made: OrderedDict[Hashable, Any] = OrderedDict()
 
     def recall(self, origin: Hashable, make: Callable[[], Made]) -> Made:
         """What was made from the same before, or else what is made now."""
-        if origin not in self._made:
-            self._made[origin] = make()
-        self._made.move_to_end(origin)
-        while len(self._made) > max(self._room, 1):
+        made: Made = self._made.pop(origin) if origin in self._made else make()
+        self._made[origin] = made
+        while len(self._made) > self._room:
             self._made.popitem(last=False)
-        return self._made[origin]  # type: ignore[return-value]  # the origin says what is made from it
+        return made
 
 
-class NullCache(SharedCache):
-    """Makes everything anew: what a method does alone is not held any longer than it is needed."""
-
-    def recall(self, origin: Hashable, make: Callable[[], Made]) -> Made:
-        return make()
-
-
-no_cache = NullCache(0)
+no_cache = SharedCache(0)  # what a method does alone is not held any longer than it is needed

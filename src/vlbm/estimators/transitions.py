@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,19 +17,21 @@ from vlbm.data.episodes import Episodes
 from vlbm.data.outcomes import describe_left_out
 from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
+from vlbm.estimand import Estimand
 from vlbm.policies.base import Policy
-from vlbm.policies.stacked import Actions
 from vlbm.policies.tabulate import tabulate_actions
+from vlbm.results.diagnostics.support import Support
 from vlbm.results.feasible import bound_returns, sum_discounts
 
 # Where less than this share of an endless value lies beyond the horizon, time is left out of observations:
 # values then hardly depend on it, and a function that need not know it is learnt far better.
 NEGLIGIBLE = 0.01
 CHUNK = 8192  # rows that are computed at once
+LOOKED_AT = 1500  # logged observations at which actions are compared with logged ones
 
 
 class Batch(NamedTuple):
-    """Transitions drawn for one step of training; beginnings are drawn with them, as many."""
+    """Transitions (s, a, r, s') of one step of training, and as many initial observations."""
 
     s: Float[Array, "batch inputs"]
     a: Float[Array, "batch act"]
@@ -45,8 +48,8 @@ class Batch(NamedTuple):
 class Transitions(eqx.Module):
     """Standardised logged steps, with what every policy does at every observation.
 
-    Step i answered row `before[i]` of the observations, and row `before[i] + 1` came of it. Action vectors
-    are standardised, discrete actions are one-hot; policies' discrete actions are probabilities.
+    Step i was taken at row `before[i]` of the observations and led to row `before[i] + 1`. Action vectors are
+    standardised, discrete actions are one-hot; policies' discrete actions are probabilities.
     """
 
     observation: Float[Array, "rows inputs"]  # where the horizon matters, time is the last column
@@ -59,6 +62,7 @@ class Transitions(eqx.Module):
     initial: Int[Array, " episodes"]  # rows that episodes begin with
     pool: Int[Array, " pool"]  # the steps that are learnt from
     policy_action: Float[Array, "draws rows policies act"]
+    discrete: bool = eqx.field(static=True)
 
     @property
     def steps(self) -> int:
@@ -69,7 +73,7 @@ class Transitions(eqx.Module):
         return self.policy_action.shape[2]
 
     def draw(self, batch: int, key: PRNGKeyArray) -> Batch:
-        """Steps and beginnings, each equally likely."""
+        """Steps and initial observations, each equally likely."""
         step_key, initial_key, draw_key = jax.random.split(key, 3)
         step = self.pool[jax.random.randint(step_key, (batch,), 0, len(self.pool))]
         row, begin = self.before[step], jax.random.randint(initial_key, (batch,), 0, len(self.initial))
@@ -88,87 +92,76 @@ class Transitions(eqx.Module):
             initial_a=self.policy_action[draw[1], initial],
         )
 
-    def of_policies(self, chosen: slice | Int[np.ndarray, " chosen"]) -> Transitions:
+    def of_policies(self, chosen: Int[np.ndarray, " chosen"]) -> Transitions:
         """The same steps with some of the policies alone."""
         return eqx.tree_at(lambda all: all.policy_action, self, self.policy_action[:, :, chosen])
 
 
-@dataclass(frozen=True)
-class Draw:
-    """What a step of training learns from."""
-
-    batch: int
-
-    def __call__(self, transitions: Transitions, key: PRNGKeyArray) -> Batch:
-        return transitions.draw(self.batch, key)
-
-
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is to be estimated from which log: discounted rewards of at most `horizon` steps (None: endless).
+    """An estimand and the log that it is estimated from, as Bellman equations need them.
 
-    An episode that was cut off goes on in value; what the system ended earns nothing more. Where the horizon
+    An episode that was cut off goes on in value; one that terminated earns nothing more. Where the horizon
     matters, the time of an episode is one more observation, and the step that reaches it has no future.
     """
 
-    episodes: Episodes
-    discount: float
-    horizon: int | None
-    actions: Actions
+    log: Episodes
+    estimand: Estimand
     held_out: Bool[np.ndarray, " episodes"] | None = None  # nothing is learnt from these
 
     def __post_init__(self) -> None:
-        if self.horizon is None and self.discount == 1:
-            raise InputError(
-                "discount 1: without a horizon values need not be finite; give a horizon, or a discount "
-                "below 1"
-            )
-        if not np.isfinite(self.episodes.reward).all():
+        if not np.isfinite(self.log.reward).all():
             raise InputError("reward: some are not finite; mend the log first")
-        describe_left_out(self.episodes, self._left_out)  # refuses a log that too much would be missing from
+        self.warnings()  # refuses a log that too much would be missing from
 
     @property
     def limit(self) -> int | None:
-        """The horizon, where leaving it out would be seen."""
-        if self.horizon is None or self.discount**self.horizon < NEGLIGIBLE:
-            return None
-        return self.horizon
+        """The horizon, where leaving it out would matter."""
+        horizon = self.estimand.horizon
+        return None if horizon is None or self.estimand.discount**horizon < NEGLIGIBLE else horizon
 
-    @property
+    @cached_property
     def step(self) -> Int[np.ndarray, " steps"]:
         """Which logged steps lie within the horizon and can be learnt from."""
-        return np.flatnonzero(self._within & ~self._left_out)
+        within = np.ones(self.log.steps, bool) if self.limit is None else self.log.time < self.limit
+        return np.flatnonzero(within & ~self._left_out)
 
-    @property
-    def _within(self) -> Bool[np.ndarray, " steps"]:
-        if self.limit is None:
-            return np.ones(self.episodes.steps, bool)
-        return self.episodes.time < self.limit
-
-    @property
+    @cached_property
     def _left_out(self) -> Bool[np.ndarray, " steps"]:
         """Steps within the horizon whose outcome counts and is unknown."""
-        unknown = ~self.episodes.outcome_known
+        unknown = ~self.log.outcome_known
         # What follows the step that reaches the horizon counts for nothing.
-        return unknown if self.limit is None else unknown & (self.episodes.time < self.limit - 1)
+        return unknown if self.limit is None else unknown & (self.log.time < self.limit - 1)
 
-    @property
-    def row_time(self) -> Int[np.ndarray, " rows"]:
-        """When in its episode every observation was made."""
-        rows = self.episodes.length + 1
-        return np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
+    @cached_property
+    def _left_out_warnings(self) -> list[str]:
+        return describe_left_out(self.log, self._left_out)
 
-    @property
+    @cached_property
+    def reward(self) -> Float[np.ndarray, " steps"]:
+        return self.log.reward[self.step]
+
+    @cached_property
+    def before(self) -> Int[np.ndarray, " steps"]:
+        """The observation that every step was taken at; the next one came of it."""
+        return self.log.observation_before[self.step]
+
+    @cached_property
     def continuation(self) -> Float[np.ndarray, " steps"]:
-        """The discount, or 0 where the system or the horizon ended the episode."""
-        log = self.episodes
-        goes_on = np.full(log.steps, self.discount)
-        goes_on[(np.cumsum(log.length) - 1)[log.terminated]] = 0.0
+        """The discount, or 0 where a termination or the horizon ended the episode."""
+        goes_on = np.full(self.log.steps, self.estimand.discount)
+        goes_on[(np.cumsum(self.log.length) - 1)[self.log.terminated]] = 0.0
         if self.limit is not None:
-            goes_on[log.time >= self.limit - 1] = 0.0
+            goes_on[self.log.time >= self.limit - 1] = 0.0
         return goes_on[self.step]
 
-    @property
+    @cached_property
+    def row_time(self) -> Int[np.ndarray, " rows"]:
+        """When in its episode every observation was made."""
+        rows = self.log.length + 1
+        return np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
+
+    @cached_property
     def end_rate(self) -> float:
         """How much ends at a logged step, by a termination or by the discount: 1 - discount, or more.
 
@@ -178,94 +171,96 @@ class Problem:
         # Undiscounted, and no logged episode reached its end: only the horizon is known to end them.
         return rate if rate > 0 else 1 / (self.limit or 1)
 
+    def sum_episodes(self, terms: Float[np.ndarray, " steps"]) -> Float[np.ndarray, " episodes"]:
+        """Terms of steps, added up episode by episode."""
+        return np.bincount(self.log.episode_of_step[self.step], terms, minlength=self.log.count)
+
     def value_range(self, time: Int[np.ndarray, " rows"]) -> tuple[np.ndarray, np.ndarray]:
         """What can be earned at least and at most from a time on, if all rewards are like logged ones."""
-        reward = self.episodes.reward[self.step]
-        lowest, highest = float(reward.min()), float(reward.max())
         left = None if self.limit is None else self.limit - time
-        total = np.broadcast_to(sum_discounts(self.discount, left), time.shape)
-        return bound_returns(lowest, highest, total, can_end=bool(self.episodes.terminated.any()))
+        total = np.broadcast_to(sum_discounts(self.estimand.discount, left), time.shape)
+        lowest, highest = float(self.reward.min()), float(self.reward.max())
+        return bound_returns(lowest, highest, total, can_end=bool(self.log.terminated.any()))
+
+    def clip_shift(self, value: float, shift: float) -> float:
+        """As much of a shift of a value as rewards like the logged ones allow."""
+        low, high = self.value_range(np.zeros(1, int))
+        return float(np.clip(value + shift, min(low[0], value), max(high[0], value))) - value
 
     def transitions(self, policies: Mapping[str, Policy], *, draws: int, key: PRNGKeyArray) -> Transitions:
         """The log on the device, with what the policies do there."""
-        log, step = self.episodes, self.step
+        log = self.log
         table = tabulate_actions(
             policies,
             log.observation,
             action_size=log.action_size,
             discrete=log.discrete,
-            actions=self.actions,
+            actions=self.estimand.actions,
             draws=draws,
             key=key,
         )
         if log.discrete:
-            action = np.eye(log.action_size, dtype=np.float32)[log.action[step]]
+            action = np.eye(log.action_size, dtype=np.float32)[log.action[self.step]]
         else:
-            scaler = Scaler.fit(log.action)
-            mean, scale = np.asarray(scaler.mean), np.asarray(scaler.scale)
-            action = (log.action[step] - mean) / scale
+            mean, scale = self._action_scale
+            action = (log.action[self.step] - mean) / scale
             table -= mean
             table /= scale
         low, high = self.value_range(self.row_time)
+        held_out = np.zeros(log.count, bool) if self.held_out is None else self.held_out
         return Transitions(
             observation=jnp.asarray(self._inputs(), jnp.float32),
             action=jnp.asarray(action, jnp.float32),
-            reward=jnp.asarray(log.reward[step], jnp.float32),
-            before=jnp.asarray(log.observation_before[step], jnp.int32),
+            reward=jnp.asarray(self.reward, jnp.float32),
+            before=jnp.asarray(self.before, jnp.int32),
             continuation=jnp.asarray(self.continuation, jnp.float32),
             low=jnp.asarray(low, jnp.float32),
             high=jnp.asarray(high, jnp.float32),
             initial=jnp.asarray(log.first_observation, jnp.int32),
-            pool=jnp.asarray(self._pool(), jnp.int32),
+            pool=jnp.asarray(np.flatnonzero(~held_out[log.episode_of_step[self.step]]), jnp.int32),
             policy_action=jnp.asarray(table),
+            discrete=log.discrete,
         )
 
-    def _pool(self) -> Int[np.ndarray, " pool"]:
-        if self.held_out is None:
-            return np.arange(len(self.step))
-        return np.flatnonzero(~self.held_out[self.episodes.episode_of_step[self.step]])
+    def outside_shares(self, data: Transitions, *, seed: int) -> Float[np.ndarray, " policies"]:
+        """For every policy, the share of its actions at logged observations that no logged step resembles."""
+        log, generator = self.log, np.random.default_rng(seed)
+        some = generator.choice(log.observation_before, min(LOOKED_AT, log.steps), replace=False)
+        action = self.raw_actions(data, some)
+        return Support.of(log, seed=seed).outside_shares(log.observation[some], action, discrete=log.discrete)
 
     def raw_actions(
         self, data: Transitions, rows: Int[np.ndarray, " rows"]
     ) -> Float[np.ndarray, "rows policies act"]:
         """What the policies do at some observations, in the log's own units, in one draw."""
         drawn = np.asarray(data.policy_action[0, rows], np.float64)
-        if self.episodes.discrete:
+        if self.log.discrete:
             return drawn
-        scaler = Scaler.fit(self.episodes.action)
-        return drawn * np.asarray(scaler.scale) + np.asarray(scaler.mean)
+        mean, scale = self._action_scale
+        return drawn * scale + mean
+
+    @cached_property
+    def _action_scale(self) -> tuple[np.ndarray, np.ndarray]:
+        scaler = Scaler.fit(self.log.action)
+        return np.asarray(scaler.mean), np.asarray(scaler.scale)
 
     def _inputs(self) -> Float[np.ndarray, "rows inputs"]:
-        scaler = Scaler.fit(self.episodes.observation)
-        standardised = (self.episodes.observation - np.asarray(scaler.mean)) / np.asarray(scaler.scale)
+        scaler = Scaler.fit(self.log.observation)
+        standardised = (self.log.observation - np.asarray(scaler.mean)) / np.asarray(scaler.scale)
         if self.limit is None:
             return standardised
         clock = np.sqrt(12) * (self.row_time / self.limit - 0.5)  # as spread as the others
         return np.concatenate([standardised, clock[:, None]], axis=1)
 
     def warnings(self) -> list[str]:
-        found = describe_left_out(self.episodes, self._left_out)
-        longest = self.episodes.longest
-        if self.limit is None or self.limit <= longest or self.episodes.terminated.all():
+        found, longest = self._left_out_warnings, self.log.longest
+        if self.limit is None or self.limit <= longest or self.log.terminated.all():
             return found
         return [
             *found,
             f"no logged episode is as long as the horizon of {self.limit}: from step {longest} on values are "
             "guessed",
         ]
-
-
-def check_training(settings: Any, rate: str) -> None:
-    """Refuse settings that no networks can be trained with on transitions; `rate` names one within (0, 1]."""
-    for name in ("rounds", "steps", "batch", "draws", "resamples"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
-    if not settings.units or min(settings.units) < 1:
-        raise InputError(f"setting units={settings.units}: at least one hidden layer of one unit is needed")
-    if not 0 < getattr(settings, rate) <= 1:
-        raise InputError(f"setting {rate}={getattr(settings, rate)}: must be above 0 and at most 1")
-    if not settings.learning_rate > 0:
-        raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
 
 
 def split_rows(rows: Int[np.ndarray, " rows"]) -> Iterator[tuple[Int[Array, " chunk"], int]]:

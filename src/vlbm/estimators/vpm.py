@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -12,21 +13,21 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vlbm.errors import InputError
 from vlbm.estimators.density_ratio import DensityRatio
-from vlbm.estimators.ratio_networks import (
+from vlbm.estimators.networks import (
     Network,
     apply_last_layer,
-    begin_features,
     follow,
+    initial_features,
     logged_features,
-    make_networks,
     policy_features,
+    repeat,
 )
 from vlbm.estimators.transitions import Batch, Problem, Transitions
 from vlbm.nn.training import LossOutput
 
 POWER_STEPS = 500
 RIDGE = 1e-4  # of the mean square of the features
-LARGEST = 30_000_000  # features of logged steps: where they would be more, fewer steps are seen
+LARGEST = 30_000_000  # features of logged steps: where they would be more, fewer steps are used
 
 
 @dataclass(frozen=True)
@@ -49,40 +50,49 @@ class VPM(DensityRatio):
     Endings, horizons, intervals and warnings are as in `DICE`.
     """
 
-    @property
-    def method(self) -> str:
-        return "vpm"
+    method: ClassVar[str] = "vpm"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.self_normalised:
             raise InputError("setting self_normalised=false: vpm knows ratios up to a factor; leave it out")
 
-    @property
-    def loss(self) -> PowerLoss:
-        return PowerLoss(self.averaging)
-
     def make_model(self, problem: Problem, data: Transitions, key: PRNGKeyArray) -> Ratios:
-        networks = make_networks(
-            data,
-            self.units,
-            layer_norm=self.layer_norm,
-            discrete=problem.episodes.discrete,
-            positive=True,
-            start=1.0,
-            key=key,
+        network = Network.make(
+            data, self.units, layer_norm=self.layer_norm, positive=True, start=1.0, key=key
         )
-        return Ratios(networks, networks)
+        tau = repeat(network, data.policies)
+        return Ratios(tau, tau)
 
-    def weigh(self, model: Ratios, data: Transitions, policy: int) -> Float[np.ndarray, " steps"]:
+    def loss(self, model: Ratios, batch: Batch, key: PRNGKeyArray) -> LossOutput:
+        """The least squares of one power step, for every policy on a batch."""
+        average = jax.lax.stop_gradient(model.average)
+
+        def of_policy(tau: Network, average: Network, next_a: Array, initial_a: Array) -> Array:
+            ratio = jax.vmap(tau)
+            return power_loss(
+                ratio=ratio(batch.s, batch.a),
+                next_ratio=ratio(batch.next_s, next_a),
+                initial_ratio=ratio(batch.initial_s, initial_a),
+                before=jax.vmap(average)(batch.s, batch.a),
+                continuation=batch.continuation,
+            )
+
+        of_each = eqx.filter_vmap(of_policy, in_axes=(eqx.if_array(0), eqx.if_array(0), 1, 1))
+        losses = of_each(model.tau, average, batch.next_a, batch.initial_a)
+        # A sum: every policy has its own gradient, whatever the others do.
+        moved = Ratios(model.tau, follow(average, model.tau, self.averaging))
+        return LossOutput(losses.sum(), {"loss": losses.mean()}, moved)
+
+    def solve(self, model: Ratios, data: Transitions, policy: int) -> Float[np.ndarray, " steps"]:
         network: Network = jax.tree.map(lambda leaf: leaf[policy], model.average)
-        number = jnp.int32(policy)
+        number = jnp.int32(policy)  # an argument of compiled programs, which serve all policies
         size = len(jax.eval_shape(network.features, data.observation[0], data.action[0]))
         some = np.arange(data.steps)[:: -(-data.steps * size // LARGEST)]
         theta = take_power_steps(
             logged_features(network, data, jnp.asarray(some)),
             policy_features(network, data, number, data.before[some] + 1),
-            jnp.asarray(begin_features(network, data, number), jnp.float32),
+            jnp.asarray(initial_features(network, data, number), jnp.float32),
             data.continuation[some],
         )
         ratio = np.maximum(apply_last_layer(network, data, np.asarray(theta)), 0.0)
@@ -94,30 +104,30 @@ class VPM(DensityRatio):
 
 
 class Ratios(eqx.Module):
-    """Networks stacked by policy, and the running average that power steps start from."""
+    """Networks tau stacked by policy, and the running average that power steps start from."""
 
-    online: Network
+    tau: Network
     average: Network
 
 
 def power_loss(
-    ratio: Array, led: Array, begun: Array, before: Array, continuation: Array
+    *, ratio: Array, next_ratio: Array, initial_ratio: Array, before: Array, continuation: Array
 ) -> Float[Array, ""]:
-    """Smallest where the ratio of logged steps is one power step from the one before.
+    """Smallest where the ratio of logged steps is one power step from `before`, the ratio so far.
 
-    `led` and `begun` are the ratio where logged steps lead and where episodes begin.
+    `next_ratio` and `initial_ratio` are the ratio where logged steps lead and where episodes begin.
     """
     weight = before / jnp.maximum(before.mean(), 1e-6)
-    went_on = (weight * continuation * led).mean()
-    began_anew = (weight * (1 - continuation)).mean() * begun.mean()
-    return (ratio**2).mean() / 2 - went_on - began_anew
+    goes_on = (weight * continuation * next_ratio).mean()
+    begins_anew = (weight * (1 - continuation)).mean() * initial_ratio.mean()
+    return (ratio**2).mean() / 2 - goes_on - begins_anew
 
 
 @eqx.filter_jit
 def take_power_steps(
     phi: Float[Array, "steps features"],
     next_phi: Float[Array, "steps features"],
-    begin_phi: Float[Array, " features"],
+    initial_phi: Float[Array, " features"],
     continuation: Float[Array, " steps"],
 ) -> Float[Array, " features"]:
     """The last layer after many power steps, each half of the way: theta of the ratio max(phi . theta, 0).
@@ -131,36 +141,9 @@ def take_power_steps(
     def step(_: Array, theta: Array) -> Array:
         ratio = jnp.maximum(phi @ theta, 0)
         ratio = ratio / jnp.maximum(ratio.mean(), 1e-6)
-        led = (continuation * ratio) @ next_phi / steps + ((1 - continuation) * ratio).mean() * begin_phi
-        return (theta + jax.scipy.linalg.cho_solve(factor, led)) / 2
+        goes_on = (continuation * ratio) @ next_phi / steps
+        begins_anew = ((1 - continuation) * ratio).mean() * initial_phi
+        return (theta + jax.scipy.linalg.cho_solve(factor, goes_on + begins_anew)) / 2
 
     # The least squares of 1: all ratios begin there.
     return jax.lax.fori_loop(0, POWER_STEPS, step, jax.scipy.linalg.cho_solve(factor, phi.mean(axis=0)))
-
-
-@dataclass(frozen=True)
-class PowerLoss:
-    """The least squares of one power step, for every policy on a batch."""
-
-    averaging: float
-
-    def __call__(self, ratios: Ratios, batch: Batch, key: PRNGKeyArray) -> LossOutput:
-        average = jax.lax.stop_gradient(ratios.average)
-
-        def of_policy(online: Network, average: Network, next_a: Array, initial_a: Array) -> Array:
-            tau = jax.vmap(online)
-            return power_loss(
-                ratio=tau(batch.s, batch.a),
-                led=tau(batch.next_s, next_a),
-                begun=tau(batch.initial_s, initial_a),
-                before=jax.vmap(average)(batch.s, batch.a),
-                continuation=batch.continuation,
-            )
-
-        networks = (eqx.if_array(0), eqx.if_array(0))
-        losses = eqx.filter_vmap(of_policy, in_axes=(*networks, 1, 1))(
-            ratios.online, average, batch.next_a, batch.initial_a
-        )
-        # A sum: every policy has its own gradient, whatever the others do.
-        moved = Ratios(ratios.online, follow(average, ratios.online, self.averaging))
-        return LossOutput(losses.sum(), {"loss": losses.mean()}, moved)

@@ -108,21 +108,6 @@ class MLP(eqx.Module):
             collected.append(moments)
         return self.last(x), tuple(collected)
 
-    def features(
-        self, s: Float[Array, " inputs"], a: Float[Array, " act"], *, discrete: bool, most: int
-    ) -> Float[Array, " features"]:
-        """What f(s, a) is linear in: the last hidden layer and a one, for each discrete action its own.
-
-        Where these would be more than `most`, discrete actions only shift the value.
-        """
-        x = s if discrete else jnp.concatenate([s, a])
-        for layer in self.layers:
-            x, _ = layer(x)
-        x = jnp.append(x, 1.0)
-        if not discrete:
-            return x
-        return jnp.outer(a, x).ravel() if len(a) * len(x) <= most else jnp.concatenate([x, a])
-
 
 class GaussianMLP(eqx.Module):
     """A network whose outputs are means, and through softplus scales or variances."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import jax
@@ -21,6 +21,11 @@ class Schedule:
     clip: float | None = 20.0  # of the global gradient norm
     weight_decay: float = 0.0  # L2 on the weights of hidden layers, added to the gradient
     validate_every: int = 250
+
+    @classmethod
+    def of(cls, settings: Any) -> Schedule:
+        """From settings that have fields of the same names."""
+        return cls(**{field.name: getattr(settings, field.name) for field in fields(cls)})
 
     def optimiser(self) -> optax.GradientTransformation:
         """Gradient clipping, L2 and Adam."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -77,14 +77,15 @@ class Checkpoint(NamedTuple, Generic[Model]):
 
 
 def train(
-    evaluate: Callable[[Model, Any, PRNGKeyArray], LossOutput],
+    loss: Callable[..., LossOutput],
     model: Model,
     data: Any,
     *,
+    constants: tuple[Hashable, ...] = (),
     schedule: Schedule,
     validate: Callable[[Model], float] | None,
     key: PRNGKeyArray,
-    draw: Callable[[Any, PRNGKeyArray], Any] | None = None,
+    batch: Hashable = None,
     checkpoint: Path | None = None,
     resume: bool = False,
     identity: dict[str, Any] | None = None,
@@ -93,9 +94,10 @@ def train(
 ) -> tuple[Model, History]:
     """The model with the best validation score, or without validation the last one, and the history.
 
-    `evaluate` gets the batch that `draw` samples from the data, or without it all data. Step i draws its
-    random numbers from `fold_in(key, i)`, so a resumed run equals the uninterrupted one bit for bit. A
-    checkpoint with another `identity` is refused. With several shards in `devices`, batches are sharded.
+    Every step descends `loss(model, data.draw(batch, key), key, *constants)`; without a `batch` all data are
+    used. Equal constants share a compiled program. Step i draws its random numbers from `fold_in(key, i)`, so
+    a resumed run equals the uninterrupted one bit for bit. A checkpoint with another `identity` is refused.
+    With several shards in `devices`, batches are sharded.
     """
     enable_compilation_cache()
     devices = devices or Devices()
@@ -113,7 +115,7 @@ def train(
         model, best, optimiser_state = (jax.tree.map(_on_device, part) for part in restored)
 
     mapped = isinstance(data, MappedSampler)
-    advance = _compile_steps(evaluate, draw, schedule, mapped, devices.shards)
+    advance = _compile_steps(loss, constants, batch, schedule, mapped, devices.shards)
 
     def save(step: int) -> None:
         if checkpoint is not None:
@@ -164,6 +166,11 @@ def train(
     return uncommit(best), history
 
 
+def evaluate_loss(model: Any, batch: Any, key: PRNGKeyArray, settings: Any) -> LossOutput:
+    """The `loss` method of settings, which are a constant of training: a method itself has no equal."""
+    return settings.loss(model, batch, key)
+
+
 def _step_keys(key: PRNGKeyArray, index: Array) -> tuple[PRNGKeyArray, PRNGKeyArray]:
     """Keys for the batch of a step, and for its loss."""
     draw_key, loss_key = jax.random.split(jax.random.fold_in(key, index))
@@ -177,8 +184,9 @@ def _draw_keys(key: PRNGKeyArray, begin: int, count: int) -> PRNGKeyArray:
 # Cached, so that models with equal settings share a compiled program.
 @lru_cache(maxsize=16)
 def _compile_steps(
-    evaluate: Callable[[Any, Any, PRNGKeyArray], LossOutput],
-    draw: Callable[[Any, PRNGKeyArray], Any] | None,
+    loss: Callable[..., LossOutput],
+    constants: tuple[Hashable, ...],
+    batch: Hashable,
     schedule: Schedule,
     mapped: bool,
     shards: int,
@@ -186,13 +194,13 @@ def _compile_steps(
     """Several steps in one compiled call."""
     optimiser = schedule.optimiser()
 
-    def choose(data: Any, key: PRNGKeyArray, index: Array, begin: Array) -> Any:
+    def draw(data: Any, key: PRNGKeyArray, index: Array, begin: Array) -> Any:
         if mapped:
             return jax.tree.map(lambda leaf: leaf[index - begin], data)
-        return data if draw is None else draw(data, key)
+        return data if batch is None else data.draw(batch, key)
 
-    def loss(model: Any, batch: Any, key: PRNGKeyArray) -> tuple[Scalar, LossOutput]:
-        evaluated = evaluate(model, batch, key)
+    def evaluate(model: Any, drawn: Any, key: PRNGKeyArray) -> tuple[Scalar, LossOutput]:
+        evaluated = loss(model, drawn, key, *constants)
         return evaluated.loss, evaluated
 
     # No buffer donation: if Ctrl-C interrupts a call, the model from before it is still needed.
@@ -200,10 +208,10 @@ def _compile_steps(
     def advance(model: Any, optimiser_state: Any, data: Any, key: PRNGKeyArray, begin: Array, end: Array):
         def step(index: Array, model: Any, optimiser_state: Any) -> tuple[Any, Any, dict[str, Scalar]]:
             draw_key, loss_key = _step_keys(key, index)
-            batch = choose(data, draw_key, index, begin)
-            if draw is not None:
-                batch = split_batch(batch, shards)
-            gradient, evaluated = eqx.filter_grad(loss, has_aux=True)(model, batch, loss_key)
+            drawn = draw(data, draw_key, index, begin)
+            if batch is not None:
+                drawn = split_batch(drawn, shards)
+            gradient, evaluated = eqx.filter_grad(evaluate, has_aux=True)(model, drawn, loss_key)
             trained = eqx.filter(model, eqx.is_inexact_array)
             updates, optimiser_state = optimiser.update(gradient, optimiser_state, trained)
             return eqx.apply_updates(evaluated.model, updates), optimiser_state, evaluated.terms

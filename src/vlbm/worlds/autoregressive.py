@@ -107,6 +107,10 @@ class AutoRegressiveWorld(TransitionWorld):
     imagination: Imagination = eqx.field(static=True)
 
     @property
+    def terminates(self) -> bool:
+        return self.members.terminates
+
+    @property
     def weight(self) -> Float[Array, " members"]:
         return branch_weights(self.weight_root)
 

@@ -51,6 +51,21 @@ class World(eqx.Module):
     imagination: eqx.AbstractVar[Imagination]
     n_actions: eqx.AbstractVar[int | None]
 
+    @property
+    @abstractmethod
+    def terminates(self) -> bool:
+        """Whether it ever ends episodes."""
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What a world of the same shape is made from, beside its settings."""
+        return {
+            "observations": self.observation.mean.shape[0],
+            "actions": self.action.mean.shape[0],
+            "n_actions": self.n_actions,
+            "terminates": self.terminates,
+        }
+
     @abstractmethod
     def draw_noise(self, key: PRNGKeyArray) -> Any:
         """The noise of one step; zeros where means are used."""

@@ -84,6 +84,10 @@ class FeedForwardWorld(TransitionWorld):
     imagination: EnsembleImagination = eqx.field(static=True)
 
     @property
+    def terminates(self) -> bool:
+        return self.members.terminates
+
+    @property
     def count(self) -> int:
         return self.members.mlp.last.weight.shape[0]
 

@@ -340,6 +340,10 @@ class BranchingModel(World):
         return "state" if self.branches.change is None else "difference"
 
     @property
+    def terminates(self) -> bool:
+        return self.branches.termination is not None
+
+    @property
     def latents(self) -> int:
         return self.branches.transition.mlp.last.weight.shape[-2] // 2
 

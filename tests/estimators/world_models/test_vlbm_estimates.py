@@ -21,7 +21,6 @@ from vlbm.data.scaler import Scaler
 from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimand import Estimand
-from vlbm.estimators.base import Request
 from vlbm.estimators.registry import load_model
 from vlbm.estimators.world_models.evaluator import MODEL_FILE, SINGLE, WorldEvaluator
 from vlbm.estimators.world_models.settings import select
@@ -424,7 +423,7 @@ def test_estimates_say_how_they_were_made(fitted):
     }
     assert set(estimates.seconds) == {"fit", "evaluate"}
     assert all(len(row.returns) == 20 and 1 <= row.length <= 5 for row in estimates)
-    imagined = fitted.imagine(0, Request(POLICIES, Estimand(0.9, 5, "mean"), episodes=20, seed=4))
+    imagined = fitted.imagine(0, POLICIES, Estimand(0.9, 5, "mean"), episodes=20, seed=4)
     for row in estimates:
         np.testing.assert_array_equal(row.returns, imagined[row.policy].returns(0.9))
         assert row.length == imagined[row.policy].length.mean()
@@ -439,21 +438,18 @@ def test_a_single_policy_may_come_without_a_name(fitted, imagined):
 def test_several_worlds_are_averaged_and_each_has_its_own_luck(fitted, interrupted):
     pair = replace(fitted, worlds=(fitted.model, interrupted[0].model))
     row = pair.evaluate(POLICIES, episodes=20)[0]
-    parts = [
-        pair.imagine(index, Request(POLICIES, ASKED, episodes=20))["left"].returns(0.995)
-        for index in range(2)
-    ]
+    parts = [pair.imagine(index, POLICIES, ASKED, episodes=20)["left"].returns(0.995) for index in range(2)]
     np.testing.assert_array_equal(row.returns, np.concatenate(parts))
     assert row.value == pytest.approx(np.mean([part.mean() for part in parts]))
     twins = replace(fitted, worlds=(fitted.model, fitted.model))
-    assert bits(twins.imagine(0, Request(POLICIES, ASKED, episodes=20))["left"].reward) != bits(
-        twins.imagine(1, Request(POLICIES, ASKED, episodes=20))["left"].reward
+    assert bits(twins.imagine(0, POLICIES, ASKED, episodes=20)["left"].reward) != bits(
+        twins.imagine(1, POLICIES, ASKED, episodes=20)["left"].reward
     )
 
 
 def test_episodes_start_from_logged_observations_none_twice_before_all_once(fitted):
     few = replace(fitted, initial=fitted.initial[:8])
-    first = few.imagine(0, Request(POLICIES, ASKED, episodes=20))["left"].initial_observations()
+    first = few.imagine(0, POLICIES, ASKED, episodes=20)["left"].initial_observations()
     _, counts = np.unique(first, axis=0, return_counts=True)
     assert sorted(counts) == [2] * 4 + [3] * 4
     assert {row.tobytes() for row in first} == {row.tobytes() for row in few.initial}
@@ -461,7 +457,7 @@ def test_episodes_start_from_logged_observations_none_twice_before_all_once(fitt
 
 def test_the_same_worlds_can_be_imagined_otherwise(fitted):
     prior = fitted.with_settings(start="prior")
-    first = prior.imagine(0, Request(POLICIES, ASKED, episodes=20))["left"].initial_observations()
+    first = prior.imagine(0, POLICIES, ASKED, episodes=20)["left"].initial_observations()
     assert not {row.tobytes() for row in first} & {row.tobytes() for row in fitted.initial}
     steady = fitted.with_settings(sampling="none")
     assert steady.settings.sampling == steady.model.imagination.sampling == "none"
@@ -522,7 +518,7 @@ def test_impossible_settings_are_refused(settings, message):
 def test_models_without_and_with_endings_have_the_shape_of_their_data():
     for terminated in (False, True):
         world = SETTINGS.make_world(noise_logs((4, 3), terminated=[terminated] * 2), key=jax.random.key(0))
-        shape = SETTINGS.world_shape(world)
+        shape = world.shape
         assert shape["terminates"] == terminated
         empty = SETTINGS.empty_world(shape)
         assert jax.tree.structure(empty) == jax.tree.structure(world)

@@ -158,7 +158,7 @@ def test_a_world_that_leaves_the_numbers_is_reported_and_clipping_keeps_it_among
 def test_terminations_are_learnt_for_ids_as_actions(method):
     episodes = with_terminations(2000, seed=1)
     evaluator = SETTINGS[method].fit(episodes, seed=0)
-    assert evaluator.settings.world_shape(evaluator.model)["terminates"]
+    assert evaluator.model.terminates
     random = np.random.default_rng(2)
     state, action, draws = random.normal(size=300), random.integers(3, size=300), 64
     many = [np.repeat(part, draws, axis=0) for part in (state, action)]

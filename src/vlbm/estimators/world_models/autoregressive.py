@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from vlbm.errors import InputError
-from vlbm.estimators.world_models.transition import TransitionSettings
+from vlbm.estimators.world_models.transition import TransitionModel
 from vlbm.worlds.autoregressive import AutoRegressiveWorld, Member
 
 
 @dataclass(frozen=True)
-class AutoRegressive(TransitionSettings):
+class AutoRegressive(TransitionModel):
     """An ensemble of auto-regressive models, mixed with learnt weights like VLBM's branches.
 
     Args:
@@ -40,8 +40,14 @@ class AutoRegressive(TransitionSettings):
         if self.member_weight < 0:
             raise InputError(f"setting member_weight={self.member_weight}: must not be negative")
 
-    def assemble(
-        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    def build(
+        self,
+        *,
+        observations: int,
+        actions: int,
+        termination_rate: float,
+        key: PRNGKeyArray,
+        **fields: Any,
     ) -> AutoRegressiveWorld:
         def make(key: PRNGKeyArray) -> Member:
             return Member(
@@ -61,7 +67,3 @@ class AutoRegressive(TransitionSettings):
             emission=self.emission,
             **fields,
         )
-
-    @staticmethod
-    def terminates(world: AutoRegressiveWorld) -> bool:
-        return world.members.terminates

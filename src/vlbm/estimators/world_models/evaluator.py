@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
-from vlbm.estimators.base import Evaluator, Request, flatten_settings
+from vlbm.estimand import Estimand
+from vlbm.estimators.base import Evaluator, Recorder, Space, flatten_settings
 from vlbm.estimators.world_models.saved_model import read_model
 from vlbm.nn.training import History, read_history
+from vlbm.policies.base import Policy
+from vlbm.progress import Progress, silent
 from vlbm.results.behaviour import keep_rewards, only_rewards
 from vlbm.results.diagnostics.lengths import length_warnings
 from vlbm.results.diagnostics.support import Support
 from vlbm.results.diagnostics.trust import OUTSIDE, support_warnings
-from vlbm.results.estimate import Estimate, Estimates, from_returns
+from vlbm.results.estimate import Estimate, from_returns
 from vlbm.schema import check_entries, refuse_damage
 from vlbm.storage import check_numbers, load_tree, save_tree, write_text
 from vlbm.version import VERSION
 from vlbm.worlds.base import World
-from vlbm.worlds.rollout import rollout
+from vlbm.worlds.rollout import Termination, rollout
 
 MODEL_FILE = "model.safetensors"
 REWARDS = 1_000_000  # logged steps whose rewards are saved
@@ -36,15 +39,6 @@ KEPT: dict[str, tuple[str, Any]] = {
     "terminated": ("episodes", bool),
 }
 SINGLE = "a single model: intervals leave out how far models disagree; fit several to see it (--set models=3)"
-
-
-class WorldSpace(NamedTuple):
-    """What policies see and do in a learnt world, and for how long."""
-
-    observation_size: int
-    action_size: int
-    discrete: bool
-    longest: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,14 +58,9 @@ class WorldEvaluator(Evaluator):
         return self.worlds[0]
 
     @property
-    def space(self) -> WorldSpace:
-        world = self.model
-        return WorldSpace(
-            world.observation.mean.shape[0],
-            world.action.mean.shape[0],
-            world.n_actions is not None,
-            self.horizon,
-        )
+    def space(self) -> Space:
+        shape = self.model.shape
+        return Space(shape["observations"], shape["actions"], shape["n_actions"] is not None, self.horizon)
 
     @property
     def rewards(self) -> Episodes | None:
@@ -81,28 +70,52 @@ class WorldEvaluator(Evaluator):
     def initial_observations(self) -> Float[np.ndarray, "starts obs"]:
         return self.initial
 
-    def estimate(self, request: Request) -> Estimates:
+    def estimate(
+        self,
+        policies: Mapping[str, Policy],
+        estimand: Estimand,
+        *,
+        confidence: float,
+        seed: int,
+        progress: Progress,
+        episodes: int,
+        termination: Termination | None,
+        recorder: Recorder | None,
+    ) -> tuple[list[Estimate], list[str], bool]:
         """The returns of `episodes` imagined episodes of every policy in every world."""
-        with request.progress.shared_display(parts=len(self.worlds)) as progress:
-            shared = replace(request, progress=progress)
-            parts = [self.imagine(index, shared) for index in range(len(self.worlds))]
-        imagined = [episodes for part in parts for episodes in part.values()]
-        endless = () if self.rewards is None else length_warnings(imagined, self.rewards, request.horizon)
-        return self.tabulate(
-            request,
-            (self._row(name, [part[name] for part in parts], request) for name in request.policies),
-            warnings=(*(() if len(self.worlds) > 1 else (SINGLE,)), *endless),
-            interrupted=any(history.interrupted for history in self.histories),
-            episodes=request.episodes,
-        )
+        worlds: list[dict[str, Episodes]] = []
+        with progress.shared_display(parts=len(self.worlds)) as shared:
+            for index in range(len(self.worlds)):
+                worlds.append(
+                    self.imagine(
+                        index,
+                        policies,
+                        estimand,
+                        episodes=episodes,
+                        termination=termination,
+                        seed=seed,
+                        progress=shared,
+                    )
+                )
+                if recorder is not None:
+                    recorder(index, worlds[-1])
+        rows = [
+            self._row(name, [imagined[name] for imagined in worlds], estimand.discount, confidence)
+            for name in policies
+        ]
+        warnings = [] if len(self.worlds) > 1 else [SINGLE]
+        if self.rewards is not None:
+            every = [imagined[name] for imagined in worlds for name in policies]
+            warnings += length_warnings(every, self.rewards, estimand.horizon)
+        return rows, warnings, any(history.interrupted for history in self.histories)
 
-    def _row(self, name: str, imagined: list[Episodes], request: Request) -> Estimate:
+    def _row(self, name: str, imagined: list[Episodes], discount: float, confidence: float) -> Estimate:
         row = from_returns(
             name,
-            [episodes.returns(request.discount) for episodes in imagined],
+            [episodes.returns(discount) for episodes in imagined],
             length=float(np.mean([episodes.length.mean() for episodes in imagined])),
             logged=self.data["episodes"],
-            confidence=request.confidence,
+            confidence=confidence,
         )
         ended = np.mean([episodes.terminated.mean() for episodes in imagined])
         row = replace(row, terminated=float(ended))
@@ -111,23 +124,30 @@ class WorldEvaluator(Evaluator):
         outside = float(np.mean([self.support.outside_share(episodes) for episodes in imagined]))
         return replace(row, warnings=support_warnings(outside), details={OUTSIDE: outside})
 
-    def imagine(self, index: int, request: Request) -> dict[str, Episodes]:
+    def imagine(
+        self,
+        index: int,
+        policies: Mapping[str, Policy],
+        estimand: Estimand,
+        *,
+        episodes: int,
+        termination: Termination | None = None,
+        seed: int = 0,
+        progress: Progress = silent,
+    ) -> dict[str, Episodes]:
         """Imagined episodes of every policy in one of the worlds."""
-        assert request.horizon is not None  # settings refuse it
-        imagined = rollout(
+        assert estimand.horizon is not None  # settings refuse it
+        return rollout(
             self.worlds[index],
-            request.policies,
-            start=self._starts(request.episodes, request.seed) if self.settings.start != "prior" else None,
-            episodes=request.episodes,
-            horizon=request.horizon,
-            actions=request.actions,
-            termination=request.termination,
-            key=jax.random.fold_in(jax.random.key(request.seed), index),
-            progress=request.progress,
+            policies,
+            start=self._starts(episodes, seed) if self.settings.start != "prior" else None,
+            episodes=episodes,
+            horizon=estimand.horizon,
+            actions=estimand.actions,
+            termination=termination,
+            key=jax.random.fold_in(jax.random.key(seed), index),
+            progress=progress,
         )
-        if request.recorder is not None:
-            request.recorder(index, imagined)
-        return imagined
 
     def encode(self, episodes: Episodes) -> Float[np.ndarray, "steps+episodes latent"]:
         """The first world's latent of every observation, row for row as `episodes.observation`."""
@@ -157,7 +177,7 @@ class WorldEvaluator(Evaluator):
             "method": self.method,
             "version": VERSION,
             "settings": flatten_settings(asdict(self.settings)),
-            "shape": self.settings.world_shape(self.worlds[0]),
+            "shape": self.model.shape,
             "models": len(self.worlds),
             "starts": len(self.initial),
             "references": None if self.support is None else len(self.support.references),

@@ -9,12 +9,12 @@ import equinox as eqx
 import jax
 from jaxtyping import PRNGKeyArray
 
-from vlbm.estimators.world_models.transition import TransitionSettings
+from vlbm.estimators.world_models.transition import TransitionModel
 from vlbm.worlds.feedforward import EnsembleImagination, EnsembleKind, FeedForwardWorld, Member
 
 
 @dataclass(frozen=True)
-class FeedForward(TransitionSettings):
+class FeedForward(TransitionModel):
     """An ensemble of feed-forward Gaussian networks, each of which predicts a whole step at once.
 
     Args:
@@ -31,8 +31,14 @@ class FeedForward(TransitionSettings):
             sampling=self.sampling, clip_margin=self.clip_margin, ensemble=self.ensemble
         )
 
-    def assemble(
-        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    def build(
+        self,
+        *,
+        observations: int,
+        actions: int,
+        termination_rate: float,
+        key: PRNGKeyArray,
+        **fields: Any,
     ) -> FeedForwardWorld:
         def make(key: PRNGKeyArray) -> Member:
             return Member(
@@ -46,7 +52,3 @@ class FeedForward(TransitionSettings):
 
         members = eqx.filter_vmap(make)(jax.random.split(key, self.members))
         return FeedForwardWorld(members=members, emission=self.emission, **fields)
-
-    @staticmethod
-    def terminates(world: FeedForwardWorld) -> bool:
-        return world.members.terminates

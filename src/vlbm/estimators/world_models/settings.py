@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -24,7 +24,7 @@ from vlbm.estimators.base import Estimator, describe_data, flatten_settings
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.estimators.world_models.validation import foresight_warnings, open_loop_validation
 from vlbm.nn.optimiser import Schedule
-from vlbm.nn.training import History, LossOutput, train
+from vlbm.nn.training import History, LossOutput, evaluate_loss, train
 from vlbm.parallel import Devices, run_parallel
 from vlbm.progress import Progress
 from vlbm.results.diagnostics.support import Support
@@ -33,10 +33,11 @@ from vlbm.worlds.base import Imagination, World
 LOOKED_AT = 100_000  # observations, to see whether they are states
 
 
-class WorldSettings(Estimator[WorldEvaluator]):
-    """Settings of a world model; subclasses are frozen dataclasses with these fields among others."""
+class WorldModel(Estimator[WorldEvaluator]):
+    """An estimator by learnt worlds; subclasses are frozen dataclasses with these fields among others."""
 
     answers_infinite_horizon: ClassVar[bool] = False  # a roll-out has a last step
+    imagines: ClassVar[bool] = True
     standardise_actions: bool
     steps: int
     learning_rate: float
@@ -57,36 +58,25 @@ class WorldSettings(Estimator[WorldEvaluator]):
         """How a fitted world imagines."""
 
     @abstractmethod
-    def assemble(
-        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    def build(
+        self,
+        *,
+        observations: int,
+        actions: int,
+        termination_rate: float,
+        key: PRNGKeyArray,
+        change: Scaler,
+        **fields: Any,
     ) -> Any:
-        """An untrained model; `fields` are what all worlds hold."""
+        """An untrained model; `fields` are its other scalers, `n_actions` and `imagination`."""
 
     @abstractmethod
     def plan(self, longest: int) -> Plan:
         """How batches are drawn where the longest episode has so many steps."""
 
     @abstractmethod
-    def evaluate_loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> LossOutput:
+    def loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> LossOutput:
         """The loss on a batch of windows."""
-
-    @staticmethod
-    @abstractmethod
-    def terminates(world: Any) -> bool:
-        """Whether the model ends episodes."""
-
-    @property
-    def schedule(self) -> Schedule:
-        return Schedule(
-            steps=self.steps,
-            learning_rate=self.learning_rate,
-            warm_up=self.warm_up,
-            decay=self.decay,
-            decay_rate=self.decay_rate,
-            clip=self.clip,
-            weight_decay=self.weight_decay,
-            validate_every=self.validate_every,
-        )
 
     def learn(
         self,
@@ -176,13 +166,14 @@ class WorldSettings(Estimator[WorldEvaluator]):
         # Mapped data may be larger than cache: they stay on disk, and windows come to the device.
         data = MappedSampler(training, plan) if training.mapped else Sampler.of(training)
         return train(
-            Loss(self),
+            evaluate_loss,
             self.make_world(training, key=world_key),
             data,
-            schedule=self.schedule,
+            constants=(self,),
+            schedule=Schedule.of(self),
             validate=open_loop_validation(held_out, self.imagination, from_starts=plan.whole),
             key=step_key,
-            draw=Draw(plan),
+            batch=plan,
             checkpoint=checkpoint,
             resume=resume,
             identity=identity,
@@ -193,12 +184,11 @@ class WorldSettings(Estimator[WorldEvaluator]):
     def make_world(self, episodes: Episodes | EpisodeView, *, key: PRNGKeyArray) -> Any:
         """An untrained model, scaled to the data."""
         log = EpisodeView.of(episodes)
-        scales_actions = self.standardise_actions and not log.discrete
-        make = eqx.filter_jit(
-            lambda key, scalers: self.assemble(
+        build = eqx.filter_jit(
+            lambda key, scalers: self.build(
                 observations=log.observation_size,
                 actions=log.action_size,
-                # Where no logged episode was ended by the system, the model ends none either.
+                # Where no logged episode was terminated, the model terminates none either.
                 termination_rate=min(float(log.terminated.sum() / log.steps), 0.5),
                 key=key,
                 n_actions=log.n_actions,
@@ -206,61 +196,23 @@ class WorldSettings(Estimator[WorldEvaluator]):
                 **scalers,
             )
         )
-        action = Scaler.fit_blocks(log.actions()) if scales_actions else Scaler.identity(log.action_size)
-        return make(key, {"action": action, **self.scaled_to(log)})
-
-    def scaled_to(self, log: EpisodeView) -> dict[str, Scaler]:
-        """The scalers of what the model predicts."""
-        return {
-            "observation": Scaler.fit_blocks(log.observations()),
-            "reward": Scaler.fit_blocks(log.rewards()),
-        }
+        return build(key, fit_scalers(log, actions=self.standardise_actions and not log.discrete))
 
     def empty_world(self, shape: Mapping[str, Any]) -> Any:
-        """A model of the right shape to load weights into; `shape` is what `world_shape` gave."""
-        return eqx.filter_jit(self.assemble)(
-            observations=shape["observations"],
-            actions=shape["actions"],
+        """A model of the right shape to load weights into; `shape` is that of another world."""
+        observations, actions = shape["observations"], shape["actions"]
+        return eqx.filter_jit(self.build)(
+            observations=observations,
+            actions=actions,
             termination_rate=0.5 if shape["terminates"] else 0.0,
             key=jax.random.key(0),
-            action=Scaler.identity(shape["actions"]),
             n_actions=shape["n_actions"],
             imagination=self.imagination,
-            **self.unscaled(shape["observations"]),
+            observation=Scaler.identity(observations),
+            reward=Scaler.identity(1),
+            action=Scaler.identity(actions),
+            change=Scaler.identity(observations),
         )
-
-    def unscaled(self, observations: int) -> dict[str, Scaler]:
-        """Scalers of the same shapes that change nothing."""
-        return {"observation": Scaler.identity(observations), "reward": Scaler.identity(1)}
-
-    @classmethod
-    def world_shape(cls, world: Any) -> dict[str, Any]:
-        return {
-            "observations": world.observation.mean.shape[0],
-            "actions": world.action.mean.shape[0],
-            "n_actions": world.n_actions,
-            "terminates": cls.terminates(world),
-        }
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The loss of a step; those of equal settings are equal, so that models share a compiled program."""
-
-    settings: WorldSettings
-
-    def __call__(self, model: World, batch: Window, key: PRNGKeyArray) -> LossOutput:
-        return self.settings.evaluate_loss(model, batch, key)
-
-
-@dataclass(frozen=True)
-class Draw:
-    """What a step learns from."""
-
-    plan: Plan
-
-    def __call__(self, sampler: Sampler, key: PRNGKeyArray) -> Window:
-        return sampler.draw(self.plan, key)
 
 
 def select(trained: list[tuple[Any, History]], keep: int) -> list[tuple[Any, History]]:
@@ -274,10 +226,17 @@ def select(trained: list[tuple[Any, History]], keep: int) -> list[tuple[Any, His
     return [validated[index] for index in best]
 
 
-def fit_changes(log: EpisodeView, observation: Scaler) -> Scaler:
-    """How standardised observations change from each step to the next."""
+def fit_scalers(log: EpisodeView, *, actions: bool) -> dict[str, Scaler]:
+    """The scalers of observations, of rewards, of actions (or none) and of standardised changes in a step."""
+    observation = Scaler.fit_blocks(log.observations())
     seen, scale = log.collection.observation, np.asarray(observation.scale)
-    return Scaler.fit_blocks((seen[steps.before + 1] - seen[steps.before]) / scale for steps in log.blocks())
+    changes = ((seen[steps.before + 1] - seen[steps.before]) / scale for steps in log.blocks())
+    return {
+        "observation": observation,
+        "reward": Scaler.fit_blocks(log.rewards()),
+        "action": Scaler.fit_blocks(log.actions()) if actions else Scaler.identity(log.action_size),
+        "change": Scaler.fit_blocks(changes),
+    }
 
 
 def check_enough(episodes: Episodes) -> None:

@@ -10,18 +10,16 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from vlbm.data.sampler import Plan, Window
-from vlbm.data.scaler import Scaler
-from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
-from vlbm.estimators.world_models.settings import WorldSettings, check_training, fit_changes
+from vlbm.estimators.world_models.settings import WorldModel, check_training
 from vlbm.nn.training import LossOutput
 from vlbm.worlds.base import Imagination
 from vlbm.worlds.transition import EmissionKind
 
 
 @dataclass(frozen=True)
-class TransitionSettings(WorldSettings):
-    """Settings of a model of p(s', r, d | s, a), trained on single steps.
+class TransitionModel(WorldModel):
+    """An estimator by models of p(s', r, d | s, a), trained on single steps.
 
     Args:
         members: Networks of an ensemble.
@@ -85,20 +83,13 @@ class TransitionSettings(WorldSettings):
     def plan(self, longest: int) -> Plan:
         return Plan(self.batch, steps=1)
 
-    def evaluate_loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> LossOutput:
+    def loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> LossOutput:
         terms = jax.tree.map(jnp.mean, jax.vmap(model.objective)(batch))
         loss = -sum(terms.values())
         return LossOutput(loss, {"loss": loss, **terms}, model)
 
-    def scaled_to(self, log: EpisodeView) -> dict[str, Scaler]:
-        scalers = super().scaled_to(log)
-        return {**scalers, "change": fit_changes(log, scalers["observation"])}
 
-    def unscaled(self, observations: int) -> dict[str, Scaler]:
-        return {**super().unscaled(observations), "change": Scaler.identity(observations)}
-
-
-def _check_settings(settings: TransitionSettings) -> None:
+def _check_settings(settings: TransitionModel) -> None:
     check_training(settings, ("members",))
     if not settings.units or min(settings.units) < 1:
         raise InputError(

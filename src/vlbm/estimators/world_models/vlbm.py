@@ -5,23 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from vlbm.data.sampler import Plan, Window
-from vlbm.data.view import EpisodeView
+from vlbm.data.scaler import Scaler
 from vlbm.errors import InputError
-from vlbm.estimators.world_models.settings import WorldSettings, check_training, fit_changes
-from vlbm.nn.layers import LayerKind
+from vlbm.estimators.world_models.settings import WorldModel, check_training
+from vlbm.nn.layers import MLP, BernoulliMLP, GaussianMLP, LayerKind, LSTMCell
 from vlbm.nn.training import LossOutput
-from vlbm.worlds.architecture import Sizes, make_model
 from vlbm.worlds.base import Imagination, SamplingKind
-from vlbm.worlds.vlbm import BranchingModel, RsaKind, TerminationKind, Weights, algorithm_1
+from vlbm.worlds.vlbm import (
+    Branch,
+    BranchingModel,
+    Encoder,
+    RsaKind,
+    TerminationKind,
+    Weights,
+    algorithm_1,
+)
 
 
 @dataclass(frozen=True)
-class VLBM(WorldSettings):
+class VLBM(WorldModel):
     """The variational latent branching model; the defaults are the `default` preset.
 
     Args:
@@ -121,6 +129,11 @@ class VLBM(WorldSettings):
     def imagination(self) -> Imagination:
         return Imagination(self.sampling, self.reencode_every, self.clip_margin)
 
+    def plan(self, longest: int) -> Plan:
+        if self.window is None:
+            return Plan(self.batch, longest, whole=True)
+        return Plan(self.batch, self.window, at_start=self.at_start)
+
     @property
     def weights(self) -> Weights:
         return Weights(
@@ -133,51 +146,57 @@ class VLBM(WorldSettings):
             termination=self.termination,
         )
 
-    def plan(self, longest: int) -> Plan:
-        if self.window is None:
-            return Plan(self.batch, longest, whole=True)
-        return Plan(self.batch, self.window, at_start=self.at_start)
-
-    def evaluate_loss(self, model: BranchingModel, batch: Window, key: PRNGKeyArray) -> LossOutput:
+    def loss(self, model: BranchingModel, batch: Window, key: PRNGKeyArray) -> LossOutput:
         loss, terms, moved = algorithm_1(model, batch, self.weights, key=key)
         return LossOutput(loss, {"loss": loss, **terms._asdict()}, moved)
 
-    def assemble(
-        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    def build(
+        self,
+        *,
+        observations: int,
+        actions: int,
+        termination_rate: float,
+        key: PRNGKeyArray,
+        change: Scaler,
+        **fields: Any,
     ) -> BranchingModel:
-        change = fields.pop("change")
-        sizes = Sizes(
-            observations=observations,
-            actions=actions,
-            latents=self.latents,
-            units=self.units,
-            head_units=self.head_units,
-            g_units=self.g_units,
-            layer=LayerKind(self.activation, self.normalisation, self.spread, self.scale_floor),
-            termination_rate=termination_rate,
-        )
-        return make_model(
-            sizes,
-            branches=self.branches,
-            change=change if self.emission == "difference" else None,
+        """Branches differ by their initial weights; a termination rate of 0 leaves p(d_t|z_t) out."""
+        kind = LayerKind(self.activation, self.normalisation, self.spread, self.scale_floor)
+        latents, units, differences = self.latents, self.units, self.emission == "difference"
+
+        def make_encoder(key: PRNGKeyArray) -> Encoder:
+            keys = jax.random.split(key, 3)
+            return Encoder(
+                initial=GaussianMLP((observations, *self.head_units, latents), kind, key=keys[0]),
+                lstm=LSTMCell(latents + actions + observations, units, key=keys[1]),
+                later=GaussianMLP((units, units, latents), kind, key=keys[2]),
+            )
+
+        def make_branch(key: PRNGKeyArray) -> Branch:
+            keys, head, rate = jax.random.split(key, 6), (latents, *self.head_units), termination_rate
+            inputs = latents + actions + (observations if differences else 0)
+            return Branch(
+                lstm=LSTMCell(inputs, units, key=keys[0]),
+                g=MLP((units, *self.g_units, units), kind, key=keys[1]),
+                transition=GaussianMLP((units, units, latents), kind, key=keys[2]),
+                state=GaussianMLP((*head, observations), kind, key=keys[3]),
+                reward=GaussianMLP((*head, 1), kind, key=keys[4]),
+                termination=BernoulliMLP(head, kind, base_rate=rate, key=keys[5]) if rate else None,
+                change=change.scale if differences else None,
+            )
+
+        encoder_key, branch_key = jax.random.split(key)
+        several = jax.random.split(encoder_key, self.branches)
+        return BranchingModel(
+            encoder=eqx.filter_vmap(make_encoder)(several) if self.ensemble else make_encoder(encoder_key),
+            branches=eqx.filter_vmap(make_branch)(jax.random.split(branch_key, self.branches)),
+            weight_root=jnp.ones(self.branches),
             ensemble=self.ensemble,
             drive=self.drive,
             start=self.start,
             window=self.window,
-            key=key,
             **fields,
         )
-
-    def scaled_to(self, log: EpisodeView) -> dict[str, Any]:
-        scalers = super().scaled_to(log)
-        return {**scalers, "change": fit_changes(log, scalers["observation"]).scale}
-
-    def unscaled(self, observations: int) -> dict[str, Any]:
-        return {**super().unscaled(observations), "change": jnp.asarray(np.ones(observations, np.float32))}
-
-    @staticmethod
-    def terminates(world: BranchingModel) -> bool:
-        return world.branches.termination is not None
 
 
 def _check_settings(settings: VLBM) -> None:
