@@ -46,6 +46,7 @@ class CountingWorld(World):
     reward: Scaler
     action: Scaler
     n_actions: int | None = eqx.field(static=True, default=None)
+    terminates: bool = eqx.field(static=True, default=True)
     last: int = eqx.field(static=True, default=1_000)
     imagination: Imagination = eqx.field(static=True, default=Imagination())
 

@@ -53,8 +53,9 @@ ESTIMATORS = (
     ("behaviour_cloning", "networks"),
     ("backtest", "least_squares"),
     ("base",),
-    ("fitted_q", "importance", "density_ratio", "world_models"),
-    ("fqe", "dice", "vpm"),
+    ("transition_estimator", "fitted_q", "importance", "world_models"),
+    ("fqe", "density_ratio"),
+    ("dice", "vpm"),
     ("doubly_robust",),
     ("registry",),
 )

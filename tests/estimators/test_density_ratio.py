@@ -81,12 +81,12 @@ def fitted(
 
 def test_the_interval_holds_what_linear_equations_say_as_far_as_rewards_allow():
     one = np.ones(10 * LENGTH)
-    near = fitted(one, [10.0, 10.0], lstd=12.0).estimate("a", confidence=0.9, seed=0)
+    near = fitted(one, [10.0, 10.0], lstd=12.0).estimate("a", resamples=200, confidence=0.9, seed=0)
     assert near.value == pytest.approx(10.0)
     assert near.upper > 12.0
     assert near.details["lstd_change"] == pytest.approx(2.0)
-    same = fitted(one, [10.0, 10.0], lstd=10.0).estimate("a", confidence=0.9, seed=0)
-    far = fitted(one, [10.0, 10.0], lstd=1e6).estimate("a", confidence=0.9, seed=0)
+    same = fitted(one, [10.0, 10.0], lstd=10.0).estimate("a", resamples=200, confidence=0.9, seed=0)
+    far = fitted(one, [10.0, 10.0], lstd=1e6).estimate("a", resamples=200, confidence=0.9, seed=0)
     # Nobody can earn more than 2 at every step: 20, which is 10 more.
     assert far.upper == pytest.approx(same.upper + 10.0)
 
@@ -101,7 +101,7 @@ def test_the_interval_holds_what_linear_equations_say_as_far_as_rewards_allow():
     ],
 )
 def test_what_speaks_against_ratios_is_said(ratio, values, flow, said):
-    row = fitted(ratio, values, lstd=10.0, flow=flow).estimate("a", confidence=0.9, seed=0)
+    row = fitted(ratio, values, lstd=10.0, flow=flow).estimate("a", resamples=200, confidence=0.9, seed=0)
     assert len(row.warnings) == len(said)
     for text, part in zip(row.warnings, said, strict=True):
         assert part in text
@@ -109,7 +109,9 @@ def test_what_speaks_against_ratios_is_said(ratio, values, flow, said):
 
 @pytest.mark.parametrize(("outside", "said"), [(0.2, 0), (0.6, 1)])
 def test_actions_that_were_mostly_never_tried_are_warned_of(outside, said):
-    row = fitted(np.ones(50), [10.0, 10.0], lstd=10.0, outside=outside).estimate("a", confidence=0.9, seed=0)
+    row = fitted(np.ones(50), [10.0, 10.0], lstd=10.0, outside=outside).estimate(
+        "a", resamples=200, confidence=0.9, seed=0
+    )
     assert sum("its actions were never tried: at 60" in text for text in row.warnings) == said
     assert row.details["outside_the_log"] == outside
 
@@ -117,7 +119,7 @@ def test_actions_that_were_mostly_never_tried_are_warned_of(outside, said):
 def test_ratios_that_leave_the_value_to_few_steps_are_warned_of():
     ratio = np.zeros(10 * LENGTH)
     ratio[7] = 50.0
-    row = fitted(ratio, [20.0, 20.0], lstd=20.0).estimate("a", confidence=0.9, seed=0)
+    row = fitted(ratio, [20.0, 20.0], lstd=20.0).estimate("a", resamples=200, confidence=0.9, seed=0)
     assert row.details["effective_share"] == pytest.approx(0.02)
     many = fitted(np.ones(50), [20.0], lstd=20.0)
     assert any(

@@ -35,7 +35,7 @@ class Given:
         log, step = problem.log, problem.step
         q = self.q(log.observation[problem.before], log.action[step], log.time[step])
         v = self.v(log.observation, problem.row_time)
-        return SimpleNamespace(q=q[None], v=v[None], warnings=lambda name: (), interruption=[])
+        return SimpleNamespace(q=q[None], v=v[None], warnings=lambda name: (), interrupted=False)
 
 
 def exact_critic(error: float = 0.0) -> Given:
@@ -55,8 +55,8 @@ def exact_critic(error: float = 0.0) -> Given:
 
 def estimate(kind: str, episodes: Episodes, critic: Given, policy: Any = TARGET, **options: Any):
     options = {"discount": DISCOUNT, "actions": "sample", **options}
-    evaluator = DoublyRobust(kind=kind, resamples=200).fit(episodes)  # type: ignore[arg-type]
-    return replace(evaluator, critic=critic).evaluate({"it": policy}, **options)[0]
+    settings: Any = {"kind": kind, "critic": critic, "resamples": 200}
+    return DoublyRobust(**settings).fit(episodes).evaluate({"it": policy}, **options)[0]
 
 
 @pytest.mark.parametrize("kind", ["dr", "wdr"])

@@ -117,7 +117,7 @@ def test_is_and_pdis_are_unbiased_over_a_thousand_logs(kind, make):
         evaluator = ImportanceSampling(kind=kind, **settings).fit(logged)
         terms = terms_of(evaluator, likelihood, system.discount)
         # Every data set has `size` of the episodes; an estimate is the mean of their terms.
-        values = terms.scale * terms.top[:, 0].reshape(sets, size).mean(axis=1)
+        values = terms.scale * terms.numerator[:, 0].reshape(sets, size).mean(axis=1)
         return float((values.mean() - truth) / (values.std(ddof=1) / np.sqrt(sets)))
 
     assert abs(z_score()) < 3.5
@@ -133,7 +133,7 @@ def test_an_estimate_is_the_mean_of_its_terms():
     likelihood = log_probs({"it": policy}, logged)["it"]
     terms = terms_of(evaluator, likelihood, 0.98)
     row = evaluator.evaluate(policy, discount=0.98, actions="sample")[0]
-    assert row.value == pytest.approx(terms.scale * terms.top.mean(), rel=1e-12)
+    assert row.value == pytest.approx(terms.scale * terms.numerator.mean(), rel=1e-12)
 
 
 def test_the_effective_sample_size_is_in_the_json():
@@ -358,7 +358,7 @@ def some_quotients(columns: int = 3, episodes: int = 12) -> Quotients:
 
 
 def by_hand(statistic: Quotients, chosen: np.ndarray) -> float:
-    top, bottom = statistic.top[chosen].sum(axis=0), statistic.bottom[chosen].sum(axis=0)
+    top, bottom = statistic.numerator[chosen].sum(axis=0), statistic.denominator[chosen].sum(axis=0)
     parts = [
         above / below if below > 0 else other
         for above, below, other in zip(top, bottom, statistic.otherwise, strict=True)
@@ -371,21 +371,21 @@ def test_leaving_out_and_resampling_are_what_they_are_by_hand(monkeypatch):
     everyone = np.arange(12)
     assert statistic.value == pytest.approx(by_hand(statistic, everyone))
     np.testing.assert_allclose(
-        statistic.without_each(), [by_hand(statistic, np.delete(everyone, index)) for index in everyone]
+        statistic.leave_one_out(), [by_hand(statistic, np.delete(everyone, index)) for index in everyone]
     )
     drawn = np.random.default_rng(4).integers(12, size=(30, 12))
     expected = [by_hand(statistic, row) for row in drawn]
-    np.testing.assert_allclose(statistic.resampled(30, seed=4), expected)
+    np.testing.assert_allclose(statistic.resample(30, seed=4), expected)
     monkeypatch.setattr(intervals, "BLOCK", 60)
     monkeypatch.setattr(intervals, "KEPT", 0)
-    np.testing.assert_allclose(statistic.resampled(30, seed=4), expected)
+    np.testing.assert_allclose(statistic.resample(30, seed=4), expected)
 
 
 def test_draws_that_are_kept_for_the_next_policy_are_those_it_would_have_made(monkeypatch):
     asked = [(12, 30, 4), (12, 30, 4), (12, 30, 5), (9, 30, 5), (9, 20, 5), (12, 30, 4)]
 
     def found() -> list[np.ndarray]:
-        return [some_quotients(episodes=size).resampled(count, seed=seed) for size, count, seed in asked]
+        return [some_quotients(episodes=size).resample(count, seed=seed) for size, count, seed in asked]
 
     kept = found()
     monkeypatch.setattr(intervals, "KEPT", 0)

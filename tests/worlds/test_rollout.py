@@ -39,6 +39,7 @@ class LinearWorld(World):
     ending: float = 0.0
     imagination: Imagination = eqx.field(static=True, default=Imagination())
     n_actions: int | None = eqx.field(static=True, default=None)
+    terminates: bool = eqx.field(static=True, default=True)
 
     def draw_noise(self, key):
         return jax.random.normal(key)

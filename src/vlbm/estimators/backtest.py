@@ -22,9 +22,9 @@ def add_backtest(
         tested = run_backtest(evaluator, asked, progress=progress, **imagined)
     except KeyboardInterrupt:
         return replace(found, interrupted=True)
-    doubts = () if tested is None else tested.warnings
+    warnings = () if tested is None else tested.warnings
     seconds = {**found.seconds, "backtest": time.monotonic() - began}
-    return replace(found, backtest=tested, warnings=(*found.warnings, *doubts), seconds=seconds)
+    return replace(found, backtest=tested, warnings=(*found.warnings, *warnings), seconds=seconds)
 
 
 def run_backtest(evaluator: Any, asked: Estimand, *, progress: Progress, **imagined: Any) -> Backtest | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -12,12 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from vlbm.data.episodes import Episodes
-from vlbm.estimand import Estimand
-from vlbm.estimators.base import Estimator, Evaluator, describe_data
 from vlbm.estimators.intervals import Quotients, bootstrap, estimate_from
 from vlbm.estimators.least_squares import influence_weights
-from vlbm.estimators.networks import Network, check_training, round_schedule, train_groups
+from vlbm.estimators.networks import Network
+from vlbm.estimators.transition_estimator import (
+    TransitionEstimator,
+    check_training,
+    round_schedule,
+    train_groups,
+)
 from vlbm.estimators.transitions import Batch, Problem, Transitions
 from vlbm.nn.training import LossOutput, evaluate_loss, train
 from vlbm.parallel import Devices
@@ -33,7 +36,7 @@ FLOW = 0.1  # violation of the flow constraint that is warned of, in deviations 
 
 
 @dataclass(frozen=True)
-class DensityRatio(Estimator["DensityRatioEvaluator"]):
+class DensityRatio(TransitionEstimator):
     """Settings that all estimators by density ratios share.
 
     Args:
@@ -81,90 +84,63 @@ class DensityRatio(Estimator["DensityRatioEvaluator"]):
         """How much ends of what begins; 1 for sound ratios."""
         return (ratio * (1 - problem.continuation)).mean(axis=1) / problem.end_rate
 
-    def learn(self, episodes: Episodes, *, seed: int, **_: Any) -> DensityRatioEvaluator:
-        """Keep the data: ratios belong to policies and are trained with them."""
-        return DensityRatioEvaluator(
+    def train(
+        self, problem: Problem, policies: Mapping[str, Policy], *, seed: int, progress: Progress, **_: Any
+    ) -> FittedRatios:
+        """Train the ratios of all policies, and weigh the whole log by them."""
+        policy_key, train_key = jax.random.split(jax.random.key(seed))
+        data = problem.transitions(policies, draws=self.draws, key=policy_key)
+
+        def train_group(group: Transitions, devices: Devices, *, progress: Progress) -> tuple:
+            return self.train_ratios(problem, group, key=train_key, devices=devices, progress=progress)
+
+        averages, ratios, values, interrupted = zip(
+            *train_groups(train_group, data, self, progress), strict=True
+        )
+        networks: Network = jax.tree.map(lambda *parts: jnp.concatenate(parts), *averages)
+        ratio, rounds = np.concatenate(ratios), min(map(len, values))
+        return FittedRatios(
+            problem=problem,
             settings=self,
-            log=episodes,
-            seed=seed,
-            data=describe_data(episodes),
-            notes=tuple(episodes.notes),
+            names=tuple(policies),
+            ratio=ratio,
+            values=np.concatenate([part[-rounds:] for part in values], axis=1),
+            lstd=(influence_weights(networks, data) * problem.reward).mean(axis=1),
+            mean=self.mean_ratio(problem, ratio),
+            flow=violate_flow(problem, data, ratio),
+            outside=problem.outside_shares(data, seed=seed),
+            interrupted=any(interrupted),
         )
 
+    def train_ratios(
+        self, problem: Problem, data: Transitions, *, key: PRNGKeyArray, devices: Devices, progress: Progress
+    ) -> tuple[Network, Float[np.ndarray, "policies steps"], Float[np.ndarray, "rounds policies"], bool]:
+        """Rounds of training, after each of which last layers are solved for.
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DensityRatioEvaluator(Evaluator):
-    """Logged episodes, ready for ratios to be trained on."""
-
-    settings: DensityRatio
-    log: Episodes = field(repr=False)
-
-    def estimate(
-        self,
-        policies: Mapping[str, Policy],
-        estimand: Estimand,
-        *,
-        confidence: float,
-        seed: int,
-        progress: Progress,
-        **_: Any,
-    ) -> tuple[list[Estimate], list[str], bool]:
-        problem = Problem(self.log, estimand)
-        fitted = fit_ratios(problem, policies, self.settings, seed=seed, progress=progress)
-        rows = [fitted.estimate(name, confidence=confidence, seed=seed) for name in policies]
-        stopped = ["training was interrupted: values are of what was learnt so far"] * fitted.interrupted
-        return rows, [*problem.warnings(), *stopped], fitted.interrupted
-
-
-def fit_ratios(
-    problem: Problem, policies: Mapping[str, Policy], settings: DensityRatio, *, seed: int, progress: Progress
-) -> FittedRatios:
-    """Train the ratios of all policies, and weigh the whole log by them."""
-    policy_key, train_key = jax.random.split(jax.random.key(seed))
-    network_key, step_key = jax.random.split(train_key)
-    data = problem.transitions(policies, draws=settings.draws, key=policy_key)
-
-    def train_group(group: Transitions, devices: Devices, *, progress: Progress) -> tuple:
-        """The averaged networks, their ratios, the values that every round gave, and whether Ctrl-C came."""
-        model, values, interrupted = settings.make_model(problem, group, network_key), [], False
-        ratio = np.ones((group.policies, group.steps))
-        for number in range(settings.rounds):
+        The averaged networks, their ratios, the values that every round gave, and whether Ctrl-C came.
+        """
+        network_key, step_key = jax.random.split(key)
+        model, values, interrupted = self.make_model(problem, data, network_key), [], False
+        ratio = np.ones((data.policies, data.steps))
+        for number in range(self.rounds):
             model, history = train(
                 evaluate_loss,
                 model,
-                group,
-                constants=(settings,),
-                schedule=round_schedule(settings, learning_rate=settings.learning_rate),
+                data,
+                constants=(self,),
+                schedule=round_schedule(self, learning_rate=self.learning_rate),
                 validate=None,
                 key=jax.random.fold_in(step_key, number),
-                batch=settings.batch,
+                batch=self.batch,
                 devices=devices,
                 progress=progress.with_title("training density ratios"),
             )
-            ratio = np.stack([settings.solve(model, group, policy) for policy in range(group.policies)])
+            ratio = np.stack([self.solve(model, data, policy) for policy in range(data.policies)])
             interrupted = history.interrupted
-            values.append([weigh_rewards(problem, settings, one).value for one in ratio])
+            values.append([weigh_rewards(problem, self, one).value for one in ratio])
             if interrupted:
                 break
         return model.average, ratio, np.array(values), interrupted
-
-    averages, ratios, values, interrupted = zip(
-        *train_groups(train_group, data, settings, progress), strict=True
-    )
-    networks: Network = jax.tree.map(lambda *parts: jnp.concatenate(parts), *averages)
-    ratio, rounds = np.concatenate(ratios), min(map(len, values))
-    return FittedRatios(
-        problem=problem,
-        settings=settings,
-        names=tuple(policies),
-        ratio=ratio,
-        values=np.concatenate([part[-rounds:] for part in values], axis=1),
-        lstd=(influence_weights(networks, data) * problem.reward).mean(axis=1),
-        mean=settings.mean_ratio(problem, ratio),
-        flow=violate_flow(problem, data, ratio),
-        outside=problem.outside_shares(data, seed=seed),
-        interrupted=any(interrupted),
-    )
 
 
 def weigh_rewards(problem: Problem, settings: DensityRatio, ratio: Float[np.ndarray, " steps"]) -> Quotients:
@@ -215,13 +191,13 @@ class FittedRatios:
     outside: Float[np.ndarray, " policies"]  # share of a policy's actions that are unlike logged ones
     interrupted: bool
 
-    def estimate(self, name: str, *, confidence: float, seed: int) -> Estimate:
+    def estimate(self, name: str, *, resamples: int, confidence: float, seed: int) -> Estimate:
         """Logged rewards, weighted by ratios."""
-        index, resamples = self.names.index(name), self.settings.resamples
+        index = self.names.index(name)
         terms = weigh_rewards(self.problem, self.settings, self.ratio[index])
         value, details = terms.value, self.details(index)
-        interval = bootstrap(terms, resamples=resamples, confidence=confidence, seed=seed).around(value)
-        interval = interval.reaching(self.problem.clip_shift(value, details["lstd_change"]))
+        interval = bootstrap(terms, resamples=resamples, confidence=confidence, seed=seed).include(value)
+        interval = interval.include_shifted(self.problem.clip_shift(value, details["lstd_change"]))
         warnings = self.warnings(value, details)
         return estimate_from(interval, policy=name, value=value, warnings=warnings, details=details)
 

@@ -50,7 +50,7 @@ class DICE(DensityRatio):
     on, one that ended earns nothing more. With a horizon that matters, time is one more observation.
 
     The interval resamples episodes with their ratios held fixed, and holds what linear equations (LSTD) in
-    the ratio network's features make of the same log (`lstd_change`). Returns are never seen, so quantiles
+    the ratio network's features make of the same log (`lstd_change`). Returns are not estimated, so quantiles
     and lengths are unknown. `details` say how far ratios are from what sound ones must be:
     `mean_ratio` is 1 for these, and `flow_violation` 0. Where a policy is deterministic and actions are
     vectors, no exact ratio exists, and what networks make of it is a guess that `effective_share` tells of.

@@ -14,7 +14,7 @@ from vlbm.data.outcomes import describe_left_out
 from vlbm.errors import InputError
 from vlbm.estimand import Estimand
 from vlbm.estimators.base import Estimator, Evaluator, describe_data
-from vlbm.estimators.fqe import FQE, FQEEvaluator
+from vlbm.estimators.fqe import FQE
 from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling
 from vlbm.estimators.importance_weights import (
     LARGEST_LOG_WEIGHT,
@@ -28,6 +28,7 @@ from vlbm.estimators.importance_weights import (
 from vlbm.estimators.intervals import Interval, Quotients, bootstrap, estimate_from
 from vlbm.estimators.likelihood import log_probs
 from vlbm.estimators.shared_cache import SharedCache
+from vlbm.estimators.transition_estimator import warn_if_interrupted
 from vlbm.estimators.transitions import Problem
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
@@ -90,7 +91,7 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
             settings=self,
             log=episodes,
             importance=importance,
-            critic=self.critic.fit(episodes, seed=seed, cache=cache),
+            cache=cache,
             seed=seed,
             data=describe_data(episodes),
             notes=importance.notes,
@@ -111,7 +112,6 @@ class DoublyRobustEvaluator(Evaluator):
     settings: DoublyRobust
     log: Episodes = field(repr=False)
     importance: ImportanceEvaluator
-    critic: FQEEvaluator
 
     def estimate(
         self,
@@ -129,7 +129,7 @@ class DoublyRobustEvaluator(Evaluator):
         left_out = describe_left_out(log, ~log.outcome_known & (log.time < horizon - 1))
         # Policies without are refused before anything is trained.
         likelihood = log_probs(policies, log, actions=estimand.actions)
-        q, v, doubts, interruption = self._train(policies, estimand, seed=seed, progress=progress)
+        q, v, critic_warnings, interruption = self._train(policies, estimand, seed=seed, progress=progress)
         rows = []
         for index, name in enumerate(policies):
             weights = self.importance.weights(likelihood[name], horizon=horizon)
@@ -142,7 +142,7 @@ class DoublyRobustEvaluator(Evaluator):
                     interval,
                     policy=name,
                     value=statistic.value,
-                    warnings=(*warnings, *doubts[name]),
+                    warnings=(*warnings, *critic_warnings[name]),
                     details=weights.details(),
                 )
             )
@@ -157,7 +157,7 @@ class DoublyRobustEvaluator(Evaluator):
 
         With folds, those of every episode are by a critic that was not trained on it.
         """
-        log, folds = self.log, self.settings.folds
+        log, folds, critic = self.log, self.settings.folds, self.settings.critic
         q, v = np.zeros((len(policies), log.steps)), np.zeros((len(policies), len(log.observation)))
         fold = np.random.default_rng([seed, 3]).permutation(log.count) % folds
         warnings: dict[str, tuple[str, ...]] = {}
@@ -166,14 +166,14 @@ class DoublyRobustEvaluator(Evaluator):
             for number in range(folds):
                 held_out = fold == number
                 problem = Problem(log, estimand, None if folds == 1 else held_out)
-                fitted = self.critic.train(problem, policies, seed=seed, progress=shared)
+                fitted = critic.train(problem, policies, seed=seed, progress=shared, cache=self.cache)
                 within = held_out[log.episode_of_step[problem.step]]
                 q[:, problem.step[within]] = fitted.q[:, within]
                 rows = np.repeat(held_out, log.length + 1)
                 # What lies beyond the horizon is worth nothing, whatever a network says.
                 v[:, rows] = np.where(problem.row_time >= estimand.horizon, 0.0, fitted.v)[:, rows]
                 warnings |= {name: fitted.warnings(name) for name in policies}
-                interruption = interruption or fitted.interruption
+                interruption = interruption or warn_if_interrupted(fitted)
         return q, v, warnings, interruption
 
     def _correct(
@@ -220,7 +220,7 @@ class DoublyRobustEvaluator(Evaluator):
             confidence=confidence,
             seed=seed,
             kind=settings.interval,
-        ).around(statistic.value)
+        ).include(statistic.value)
         overflow = overflow_warnings(weights, "use wdr, or set clip") if settings.kind == "dr" else []
         if weights.overlap[-1]:
             return interval, [*weight_warnings(weights, weights.details()), *overflow]
@@ -230,7 +230,7 @@ class DoublyRobustEvaluator(Evaluator):
             f"no overlap from step {first} on: no logged episode could have come from this policy that "
             "far; the critic stands alone there, and the interval is as wide as logged returns"
         )
-        return interval.around(float(returns.min())).around(float(returns.max())), [alone, *overflow]
+        return interval.include(float(returns.min())).include(float(returns.max())), [alone, *overflow]
 
 
 def _check_settings(settings: DoublyRobust) -> None:

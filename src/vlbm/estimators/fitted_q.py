@@ -37,10 +37,6 @@ class FittedQ:
         problem = self.problem
         return problem.reward + problem.continuation * self.v[:, problem.before + 1] - self.q
 
-    @property
-    def interruption(self) -> list[str]:
-        return ["training was interrupted: values are of what was fitted so far"] * self.interrupted
-
     def value(self, index: int) -> float:
         """The mean of V over logged initial observations."""
         return float(self.v[index, self.problem.log.first_observation].mean())
@@ -75,10 +71,10 @@ class FittedQ:
         terms = self.v[index, problem.log.first_observation] + weighted - correction
         interval = bootstrap(
             Quotients.mean(terms), resamples=resamples, confidence=confidence, seed=seed
-        ).around(value)
-        interval = interval.reaching(problem.clip_shift(value, correction))
+        ).include(value)
+        interval = interval.include_shifted(problem.clip_shift(value, correction))
         # Resampling knows nothing of how far training still was from its end.
-        interval = interval.reaching(change).reaching(-change)
+        interval = interval.include_shifted(change).include_shifted(-change)
         return estimate_from(
             interval,
             policy=name,

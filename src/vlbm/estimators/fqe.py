@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -12,25 +12,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from vlbm.data.episodes import Episodes
-from vlbm.estimand import Estimand
-from vlbm.estimators.base import Estimator, Evaluator, describe_data
 from vlbm.estimators.fitted_q import FittedQ
 from vlbm.estimators.least_squares import influence_weights
-from vlbm.estimators.networks import Network, check_training, follow, repeat, round_schedule, train_groups
+from vlbm.estimators.networks import Network, follow, repeat
 from vlbm.estimators.shared_cache import SharedCache
+from vlbm.estimators.transition_estimator import (
+    TransitionEstimator,
+    check_training,
+    round_schedule,
+    train_groups,
+)
 from vlbm.estimators.transitions import Batch, Problem, Transitions, split_rows
 from vlbm.nn.training import LossOutput, train
 from vlbm.parallel import Devices
 from vlbm.policies.base import Policy
 from vlbm.progress import Progress
-from vlbm.results.estimate import Estimate
 
 SETTLED = 0.03  # of the value, or of the spread of values: a round that moves it by less has changed nothing
 
 
 @dataclass(frozen=True)
-class FQE(Estimator["FQEEvaluator"]):
+class FQE(TransitionEstimator):
     """Fitted Q evaluation (Le et al., 2019): one network for every policy, trained when it is evaluated.
 
     A policy is worth the mean, over logged initial observations, of Q at what it does there. Q is fitted to
@@ -47,7 +49,7 @@ class FQE(Estimator["FQEEvaluator"]):
     Args:
         units: Hidden layers of a network.
         layer_norm: Keeps values of actions far from the log near those of the log.
-        twin: Believe the smaller of two networks: without, values far from the log can run away.
+        twin: Take the smaller of two networks: with one alone, values far from the log can diverge.
         rounds: Of training, at most.
         steps: Of a round.
         batch: Logged steps in a batch.
@@ -74,15 +76,21 @@ class FQE(Estimator["FQEEvaluator"]):
     def __post_init__(self) -> None:
         check_training(self, "target_rate")
 
-    def learn(self, episodes: Episodes, *, seed: int, cache: SharedCache, **_: Any) -> FQEEvaluator:
-        """Keep the data: networks belong to policies and are trained with them."""
-        return FQEEvaluator(
-            settings=self,
-            log=episodes,
-            seed=seed,
-            data=describe_data(episodes),
-            cache=cache,
-            notes=tuple(episodes.notes),
+    def train(
+        self,
+        problem: Problem,
+        policies: Mapping[str, Policy],
+        *,
+        seed: int,
+        progress: Progress,
+        cache: SharedCache,
+    ) -> FittedQ:
+        """The critics of all policies, or those that another method trained for the same question."""
+        who = tuple((name, id(policy)) for name, policy in policies.items())
+        apart = None if problem.held_out is None else problem.held_out.tobytes()
+        return cache.recall(
+            (self, who, problem.estimand, id(problem.log), apart, seed),
+            lambda: fit_q(problem, policies, self, seed=seed, progress=progress),
         )
 
 
@@ -265,38 +273,3 @@ def fit_q(
         outside=problem.outside_shares(data, seed=seed),
         interrupted=any(interrupted),
     )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FQEEvaluator(Evaluator):
-    """Logged episodes, ready for critics to be trained on."""
-
-    settings: FQE
-    log: Episodes = field(repr=False)
-
-    def estimate(
-        self,
-        policies: Mapping[str, Policy],
-        estimand: Estimand,
-        *,
-        confidence: float,
-        seed: int,
-        progress: Progress,
-        **_: Any,
-    ) -> tuple[list[Estimate], list[str], bool]:
-        problem = Problem(self.log, estimand)
-        fitted = self.train(problem, policies, seed=seed, progress=progress)
-        options: Any = {"resamples": self.settings.resamples, "confidence": confidence, "seed": seed}
-        rows = [fitted.estimate(name, **options) for name in policies]
-        return rows, [*problem.warnings(), *fitted.interruption], fitted.interrupted
-
-    def train(
-        self, problem: Problem, policies: Mapping[str, Policy], *, seed: int, progress: Progress
-    ) -> FittedQ:
-        """The critics of all policies, or those that another method trained for the same question."""
-        who = tuple((name, id(policy)) for name, policy in policies.items())
-        apart = None if problem.held_out is None else problem.held_out.tobytes()
-        return self.cache.recall(
-            (self.settings, who, problem.estimand, id(problem.log), apart, seed),
-            lambda: fit_q(problem, policies, self.settings, seed=seed, progress=progress),
-        )

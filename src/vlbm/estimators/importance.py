@@ -24,7 +24,7 @@ from vlbm.estimators.importance_weights import (
     scaled_exponential,
     weight_warnings,
 )
-from vlbm.estimators.intervals import Quotients, bernstein, bootstrap, estimate_from, spread_over
+from vlbm.estimators.intervals import Quotients, bernstein, bootstrap, estimate_from, from_bounds
 from vlbm.estimators.likelihood import behaviour_log_probs, log_probs
 from vlbm.estimators.shared_cache import SharedCache
 from vlbm.policies.base import Policy
@@ -186,7 +186,7 @@ class ImportanceEvaluator(Evaluator):
         value, details = statistic.value, weights.details()
         if not weights.overlap[0 if settings.kind in PER_DECISION else -1]:
             low, high = settings.bounds or (float(returns.min()), float(returns.max()))
-            interval = spread_over(min(low, value), max(high, value), confidence=confidence)
+            interval = from_bounds(min(low, value), max(high, value), confidence=confidence)
             warnings = [_no_overlap_warning(settings)]
         else:
             warnings = _late_warnings(settings.kind, weights) or weight_warnings(weights, details)
@@ -203,7 +203,7 @@ class ImportanceEvaluator(Evaluator):
                     statistic, resamples=settings.resamples, confidence=confidence, seed=seed, kind=kind
                 )
         return estimate_from(
-            interval.around(value),
+            interval.include(value),
             policy=name,
             value=value,
             returns=resample_returns(returns, weights.shares),

@@ -19,14 +19,14 @@ THRESHOLDS = 2.0 ** np.arange(0, 11)
 
 
 class Quotients(NamedTuple):
-    """A statistic of episodes that resampling can repeat: scale * sum over columns of sum(top) / sum(bottom).
+    """A statistic that resampling can repeat: scale * sum over columns of sum(numerator) / sum(denominator).
 
-    A column whose bottom sums to zero has the value in `otherwise`. A mean has one column with a
-    bottom of ones; a self-normalised estimate has its weights there.
+    A column whose denominator sums to zero has the value in `otherwise`. A mean has one column with a
+    denominator of ones; a self-normalised estimate has its weights there.
     """
 
-    top: Float[np.ndarray, "episodes columns"]
-    bottom: Float[np.ndarray, "episodes columns"]
+    numerator: Float[np.ndarray, "episodes columns"]
+    denominator: Float[np.ndarray, "episodes columns"]
     otherwise: Float[np.ndarray, " columns"]
     scale: float = 1.0
 
@@ -37,41 +37,41 @@ class Quotients(NamedTuple):
 
     @property
     def value(self) -> float:
-        return float(self._of(self.top.sum(axis=0), self.bottom.sum(axis=0)))
+        return float(self._divide(self.numerator.sum(axis=0), self.denominator.sum(axis=0)))
 
-    def resampled(self, count: int, *, seed: int) -> Float[np.ndarray, " count"]:
+    def resample(self, count: int, *, seed: int) -> Float[np.ndarray, " count"]:
         """The statistic of `count` collections of as many episodes, drawn with replacement."""
         parts = []
-        for drawn in _draws(len(self.top), count, seed):
+        for drawn in _count_draws(len(self.numerator), count, seed):
             times = drawn.astype(np.float64)
-            parts.append(self._of(times @ self.top, times @ self.bottom))
+            parts.append(self._divide(times @ self.numerator, times @ self.denominator))
         return np.concatenate(parts)
 
-    def without_each(self) -> Float[np.ndarray, " episodes"]:
+    def leave_one_out(self) -> Float[np.ndarray, " episodes"]:
         """The statistic of all episodes but one, for each."""
-        # Rounding must not turn a bottom of zero into a tiny number to divide by.
-        bottom = np.maximum(self.bottom.sum(axis=0) - self.bottom, 0.0)
-        return self._of(self.top.sum(axis=0) - self.top, bottom)
+        # Rounding must not turn a denominator of zero into a tiny number to divide by.
+        denominator = np.maximum(self.denominator.sum(axis=0) - self.denominator, 0.0)
+        return self._divide(self.numerator.sum(axis=0) - self.numerator, denominator)
 
-    def _of(self, top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
-        usable = bottom > 0
-        parts = np.where(usable, top / np.where(usable, bottom, 1.0), self.otherwise)
+    def _divide(self, numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+        usable = denominator > 0
+        parts = np.where(usable, numerator / np.where(usable, denominator, 1.0), self.otherwise)
         return self.scale * parts.sum(axis=-1)
 
 
-def _draws(episodes: int, count: int, seed: int) -> Iterable[UInt16[np.ndarray, "rows episodes"]]:
+def _count_draws(episodes: int, count: int, seed: int) -> Iterable[UInt16[np.ndarray, "rows episodes"]]:
     """How often each episode was drawn, for some of the collections at a time."""
     few = episodes * count <= KEPT
-    return _kept_draws(episodes, count, seed) if few else _drawn(episodes, count, seed)
+    return _cache_draws(episodes, count, seed) if few else _generate_draws(episodes, count, seed)
 
 
 @functools.lru_cache(maxsize=1)
-def _kept_draws(episodes: int, count: int, seed: int) -> tuple[UInt16[np.ndarray, "rows episodes"], ...]:
+def _cache_draws(episodes: int, count: int, seed: int) -> tuple[UInt16[np.ndarray, "rows episodes"], ...]:
     # All policies of an evaluation have the same draws, and making them takes longer than all else.
-    return tuple(_drawn(episodes, count, seed))
+    return tuple(_generate_draws(episodes, count, seed))
 
 
-def _drawn(episodes: int, count: int, seed: int) -> Iterator[UInt16[np.ndarray, "rows episodes"]]:
+def _generate_draws(episodes: int, count: int, seed: int) -> Iterator[UInt16[np.ndarray, "rows episodes"]]:
     generator = np.random.default_rng(seed)
     for first in range(0, count, max(BLOCK // episodes, 1)):
         rows = min(max(BLOCK // episodes, 1), count - first)
@@ -86,11 +86,11 @@ class Interval(NamedTuple):
     lower: float
     upper: float
 
-    def around(self, value: float) -> Interval:
+    def include(self, value: float) -> Interval:
         """Wide enough to hold the value itself."""
         return self._replace(lower=min(self.lower, value), upper=max(self.upper, value))
 
-    def reaching(self, shift: float) -> Interval:
+    def include_shifted(self, shift: float) -> Interval:
         """Wide enough to hold the same interval at another place too."""
         return self._replace(
             lower=min(self.lower, self.lower + shift), upper=max(self.upper, self.upper + shift)
@@ -113,7 +113,7 @@ def estimate_from(
     )
 
 
-def spread_over(lower: float, upper: float, *, confidence: float = CONFIDENCE) -> Interval:
+def from_bounds(lower: float, upper: float, *, confidence: float = CONFIDENCE) -> Interval:
     """An interval given by its ends, with the standard error that a normal estimate would have."""
     return Interval((upper - lower) / (2 * float(norm.ppf((1 + confidence) / 2))), lower, upper)
 
@@ -129,23 +129,23 @@ def bootstrap(
     """An interval from resampled episodes: quantiles as they are, or corrected for bias and skew (BCa)."""
     # In units of the scale, so that squares of huge weights do not overflow.
     unit = statistic._replace(scale=1.0)
-    values = np.sort(unit.resampled(resamples, seed=seed))
+    values = np.sort(unit.resample(resamples, seed=seed))
     tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
-    if kind == "bca" and len(statistic.top) > 1:
-        tails = _corrected(tails, values, unit)
+    if kind == "bca" and len(statistic.numerator) > 1:
+        tails = _correct_tails(tails, values, unit)
     lower, upper = np.quantile(values, tails) * statistic.scale
     spread = float(values.std(ddof=1)) * statistic.scale if resamples > 1 else 0.0
     return Interval(spread, float(min(lower, statistic.value)), float(max(upper, statistic.value)))
 
 
-def _corrected(tails: np.ndarray, values: np.ndarray, statistic: Quotients) -> np.ndarray:
+def _correct_tails(tails: np.ndarray, values: np.ndarray, statistic: Quotients) -> np.ndarray:
     count = len(values)
     # Ties count half; a share of 0 or 1 would shift the quantiles to infinity.
     below = (
         np.searchsorted(values, statistic.value, "left") + np.searchsorted(values, statistic.value, "right")
     ) / 2
     shift = norm.ppf(np.clip(below / count, 1 / (count + 1), count / (count + 1)))
-    left_out = statistic.without_each()
+    left_out = statistic.leave_one_out()
     influence = left_out.mean() - left_out
     spread = (influence**2).sum()
     skew = (influence**3).sum() / (6 * spread**1.5) if spread > 0 else 0.0
@@ -170,21 +170,21 @@ def bernstein(
     low, high = bounds
     width = high - low
     if len(weight) < 2 or width == 0:
-        return spread_over(low, high, confidence=confidence)
-    above = _mean_at_least(weight * (returns - low) / width, confidence)
-    below = _mean_at_least(weight * (high - returns) / width, confidence)
+        return from_bounds(low, high, confidence=confidence)
+    above = _bound_mean_from_below(weight * (returns - low) / width, confidence)
+    below = _bound_mean_from_below(weight * (high - returns) / width, confidence)
     lower, upper = low + width * min(above, 1.0), high - width * min(below, 1.0)
     if lower > upper:  # the two bounds contradict each other: the weights do not average to one
-        return spread_over(low, high, confidence=confidence)
-    return spread_over(lower, upper, confidence=confidence)
+        return from_bounds(low, high, confidence=confidence)
+    return from_bounds(lower, upper, confidence=confidence)
 
 
-def _mean_at_least(terms: Float[np.ndarray, " episodes"], confidence: float) -> float:
+def _bound_mean_from_below(terms: Float[np.ndarray, " episodes"], confidence: float) -> float:
     """A lower bound on the mean of positive terms, with half of the error allowed to the interval."""
     count = len(terms)
     cut = np.minimum(terms[:, None], THRESHOLDS)
-    chance = np.log(2 / ((1 - confidence) / 2 / len(THRESHOLDS)))
-    doubt = np.sqrt(2 * cut.var(axis=0, ddof=1) * chance / count) + 7 * THRESHOLDS * chance / (
+    log_inverse = np.log(2 / ((1 - confidence) / 2 / len(THRESHOLDS)))
+    margin = np.sqrt(2 * cut.var(axis=0, ddof=1) * log_inverse / count) + 7 * THRESHOLDS * log_inverse / (
         3 * (count - 1)
     )
-    return max(float((cut.mean(axis=0) - doubt).max()), 0.0)
+    return max(float((cut.mean(axis=0) - margin).max()), 0.0)

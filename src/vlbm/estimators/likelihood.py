@@ -26,8 +26,8 @@ def log_probs(
 ) -> dict[str, Float[np.ndarray, " steps"]]:
     """The log-probability of every logged action under every policy, in double precision.
 
-    Policies written in JAX are stacked by shape and asked in one compiled program; others are asked
-    one by one. An action that a policy never takes has minus infinity. One that acts by its mean, where
+    Policies written in JAX are stacked by shape and evaluated in one compiled program; others one
+    by one. An action that a policy never takes has minus infinity. One that acts by its mean, where
     actions are discrete, takes its likeliest action always and no other ever.
     """
     if actions == "mean" and not episodes.discrete:
@@ -35,16 +35,16 @@ def log_probs(
     for name, policy in policies.items() if actions == "sample" else ():
         check_has_log_prob(name, policy)
     traced = {name: policy for name, policy in policies.items() if isinstance(policy, TracedPolicy)}
-    found = _traced(traced, episodes, actions) if traced else {}
+    found = _stack_traced(traced, episodes, actions) if traced else {}
     observation = episodes.observation[episodes.observation_before]
     for name, policy in policies.items():
         if name in found:
             continue
         if actions == "mean":
-            found[name] = _greedy(name, policy, observation, episodes)
+            found[name] = _greedy_log_prob(name, policy, observation, episodes)
         else:
             found[name] = np.asarray(policy.log_prob(observation, episodes.action))  # type: ignore[attr-defined]
-    return {name: _checked(name, found[name], episodes) for name in policies}
+    return {name: _check(name, found[name], episodes) for name in policies}
 
 
 def behaviour_log_probs(episodes: Episodes) -> Float[np.ndarray, " steps"]:
@@ -55,18 +55,18 @@ def behaviour_log_probs(episodes: Episodes) -> Float[np.ndarray, " steps"]:
     wrong = ~np.isfinite(logged)
     if wrong.any():
         raise InputError(
-            f"log_prob: {_place(episodes, wrong)} has {logged[wrong][0]:g}, but an action that was taken "
+            f"log_prob: {_locate(episodes, wrong)} has {logged[wrong][0]:g}, but an action that was taken "
             "has a finite one; mend the log, or drop the column to have the behaviour policy cloned"
         )
     if episodes.discrete and (logged > 1e-6).any():
         raise InputError(
-            f"log_prob: {_place(episodes, logged > 1e-6)} has {logged.max():g}, but a log-probability of an "
+            f"log_prob: {_locate(episodes, logged > 1e-6)} has {logged.max():g}, but a log-probability of an "
             "action id is never above 0; if these are probabilities, give their logarithms"
         )
     return logged
 
 
-def _greedy(
+def _greedy_log_prob(
     name: str, policy: Policy, observation: Float[np.ndarray, "steps obs"], episodes: Episodes
 ) -> Float[np.ndarray, " steps"]:
     chosen = check_actions(
@@ -79,7 +79,7 @@ def _greedy(
     return np.where(chosen == episodes.action, 0.0, -np.inf)
 
 
-def _traced(
+def _stack_traced(
     policies: Mapping[str, TracedPolicy], episodes: Episodes, actions: Actions
 ) -> dict[str, Float[np.ndarray, " steps"]]:
     enable_compilation_cache()
@@ -91,25 +91,25 @@ def _traced(
     for first in range(0, episodes.steps, size):
         # The last chunk is filled up with its own last step: one shape, one program.
         step = np.minimum(np.arange(first, first + size), episodes.steps - 1)
-        seen, done = jnp.asarray(episodes.observation[row[step]]), jnp.asarray(episodes.action[step])
-        parts.append(np.asarray(_ask_traced_policies(stacked, seen, done, actions)))
+        s, a = jnp.asarray(episodes.observation[row[step]]), jnp.asarray(episodes.action[step])
+        parts.append(np.asarray(_evaluate_traced(stacked, s, a, actions)))
     table = np.concatenate(parts, axis=1)[order, : episodes.steps]
     return dict(zip(policies, table, strict=True))
 
 
 @eqx.filter_jit
-def _ask_traced_policies(
+def _evaluate_traced(
     stacked: StackedPolicies,
     observation: Float[Array, "batch obs"],
     action: Shaped[Array, " batch *act"],
     actions: Actions,
 ) -> Float[Array, "policies batch"]:
-    def ask(policy: TracedPolicy) -> Float[Array, " batch"]:
+    def evaluate(policy: TracedPolicy) -> Float[Array, " batch"]:
         if actions == "mean":
             return jnp.where(policy.mean(observation) == action, 0.0, -jnp.inf)
         return policy.log_prob(observation, action)
 
-    return jnp.concatenate([jax.vmap(ask)(group) for group in stacked.groups])
+    return jnp.concatenate([jax.vmap(evaluate)(group) for group in stacked.groups])
 
 
 def check_has_log_prob(name: str, policy: Policy) -> None:
@@ -121,7 +121,7 @@ def check_has_log_prob(name: str, policy: Policy) -> None:
         )
 
 
-def _checked(name: str, values: np.ndarray, episodes: Episodes) -> Float[np.ndarray, " steps"]:
+def _check(name: str, values: np.ndarray, episodes: Episodes) -> Float[np.ndarray, " steps"]:
     if values.shape != (episodes.steps,):
         raise InputError(
             f"policy '{name}' gave log-probabilities of shape {values.shape}, expected ({episodes.steps},): "
@@ -132,11 +132,11 @@ def _checked(name: str, values: np.ndarray, episodes: Episodes) -> Float[np.ndar
     if wrong.any():
         raise InputError(
             f"policy '{name}' gave the log-probability {values[wrong][0]:g} to the action of "
-            f"{_place(episodes, wrong)}; it must be a number, or minus infinity where it never acts so"
+            f"{_locate(episodes, wrong)}; it must be a number, or minus infinity where it never acts so"
         )
     return values
 
 
-def _place(episodes: Episodes, wrong: np.ndarray) -> str:
+def _locate(episodes: Episodes, wrong: np.ndarray) -> str:
     step = int(np.argmax(wrong))
     return f"episode {episodes.episode_of_step[step]}, step {episodes.time[step]}"

@@ -1,10 +1,8 @@
-"""Networks f(s, a), one for every policy: how they are made, trained and read on logged transitions."""
+"""Networks f(s, a), one for every policy: how they are made, and what they say of logged transitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,14 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vlbm.errors import InputError
 from vlbm.estimators.transitions import Transitions, split_rows
 from vlbm.nn.layers import MLP, LayerKind
-from vlbm.nn.optimiser import Schedule
-from vlbm.parallel import run_parallel
-from vlbm.progress import Progress
 
-Trained = TypeVar("Trained")
 LARGEST = 1000  # features where every discrete action has its own: they are unknowns of linear equations
 
 
@@ -122,44 +115,3 @@ def apply_last_layer(
         for part, count in split_rows(np.arange(data.steps))
     ]
     return np.concatenate(parts)
-
-
-def check_training(settings: Any, rate: str) -> None:
-    """Refuse settings that no networks can be trained with on transitions; `rate` names one within (0, 1]."""
-    for name in ("rounds", "steps", "batch", "draws", "resamples"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
-    if not settings.units or min(settings.units) < 1:
-        raise InputError(f"setting units={settings.units}: at least one hidden layer of one unit is needed")
-    if not 0 < getattr(settings, rate) <= 1:
-        raise InputError(f"setting {rate}={getattr(settings, rate)}: must be above 0 and at most 1")
-    if not settings.learning_rate > 0:
-        raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
-
-
-def round_schedule(settings: Any, *, learning_rate: float) -> Schedule:
-    """The schedule of one round of training."""
-    return Schedule(
-        steps=settings.steps,
-        learning_rate=learning_rate,
-        warm_up=min(100, settings.steps // 10),
-        decay_rate=settings.decay_rate,
-        clip=None,  # the norm of all policies' gradients together would make each depend on the others
-    )
-
-
-def train_groups(
-    train_group: Callable[..., Trained],
-    data: Transitions,
-    settings: Any,
-    progress: Progress,
-) -> list[Trained]:
-    """`train_group(data, devices, progress=...)` for some of the policies on every device, in their order."""
-    count = min(len(jax.local_devices()), data.policies)
-    groups = [data.of_policies(chosen) for chosen in np.array_split(np.arange(data.policies), count)]
-    with progress.shared_display(parts=len(groups) * settings.rounds) as shared:
-        jobs = [partial(train_group, group, progress=shared) for group in groups]
-        trained = run_parallel(jobs, batch=settings.batch)
-    if len(trained) < len(groups):  # Ctrl-C came before all had begun
-        raise KeyboardInterrupt
-    return trained

@@ -104,11 +104,8 @@ class AutoRegressiveWorld(TransitionWorld):
     emission: EmissionKind = eqx.field(static=True)
     member_weight: float = eqx.field(static=True)  # of the members' own likelihood beside the mixture's
     n_actions: int | None = eqx.field(static=True)
+    terminates: bool = eqx.field(static=True)
     imagination: Imagination = eqx.field(static=True)
-
-    @property
-    def terminates(self) -> bool:
-        return self.members.terminates
 
     @property
     def weight(self) -> Float[Array, " members"]:

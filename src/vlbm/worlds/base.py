@@ -50,11 +50,7 @@ class World(eqx.Module):
     action: eqx.AbstractVar[Scaler]
     imagination: eqx.AbstractVar[Imagination]
     n_actions: eqx.AbstractVar[int | None]
-
-    @property
-    @abstractmethod
-    def terminates(self) -> bool:
-        """Whether it ever ends episodes."""
+    terminates: eqx.AbstractVar[bool]  # whether it ever ends episodes
 
     @property
     def shape(self) -> dict[str, Any]:

@@ -81,11 +81,8 @@ class FeedForwardWorld(TransitionWorld):
     change: Scaler
     emission: EmissionKind = eqx.field(static=True)
     n_actions: int | None = eqx.field(static=True)
+    terminates: bool = eqx.field(static=True)
     imagination: EnsembleImagination = eqx.field(static=True)
-
-    @property
-    def terminates(self) -> bool:
-        return self.members.terminates
 
     @property
     def count(self) -> int:

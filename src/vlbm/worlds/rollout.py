@@ -95,8 +95,8 @@ def rollout(
                     running, trace = _advance(fixed, running, steps=steps, actions=actions, shards=shards)
                 else:
                     # After termination observations may not be finite; policies get the first one instead.
-                    seen = np.where(terminated[..., None], first, running.observation)
-                    action = _call_host_policies(world, group, seen, actions, key, time)
+                    observation = np.where(terminated[..., None], first, running.observation)
+                    action = _call_host_policies(world, group, observation, actions, key, time)
                     running, trace = _advance_host(world, running, jnp.asarray(action), key, jnp.int32(time))
                 trace = Trace(*(np.asarray(part)[:, :, : horizon - time] for part in trace))
                 if termination is not None:
@@ -200,19 +200,19 @@ def _advance(
 def _call_host_policies(
     world: World,
     policies: Mapping[str, Policy],
-    seen: Float[np.ndarray, "episodes policies obs"],
+    observation: Float[np.ndarray, "episodes policies obs"],
     actions: Actions,
     key: PRNGKeyArray,
     time: int,
 ) -> Shaped[np.ndarray, "episodes policies *act"]:
     """Actions of policies outside JAX: each is called once, with all its episodes."""
-    own = jax.random.fold_in(jax.random.fold_in(key, HOST_STREAM), time)
+    step_key = jax.random.fold_in(jax.random.fold_in(key, HOST_STREAM), time)
     taken = []
     for index, (name, policy) in enumerate(policies.items()):
-        observation = seen[:, index]
-        action = policy.mean(observation) if actions == "mean" else policy.sample(observation, key=own)
+        own = observation[:, index]
+        action = policy.mean(own) if actions == "mean" else policy.sample(own, key=step_key)
         size, discrete = world.action.mean.shape[0], world.n_actions is not None
-        taken.append(check_actions(name, action, batch=len(seen), action_size=size, discrete=discrete))
+        taken.append(check_actions(name, action, batch=len(own), action_size=size, discrete=discrete))
     return np.stack(taken, axis=1)
 
 

@@ -73,7 +73,7 @@ class Branch(eqx.Module):
     change: Float[Array, " obs"] | None  # emission="difference": the deviation of logged differences
 
     def step(self, memory: Memory, z: Array, a: Array, s: Array, over: Over | None = None) -> tuple:
-        """h_t, h~_t and p(z_t|h~_t) after z_{t-1} and a_{t-1}; with differences s_{t-1} is seen too."""
+        """h_t, h~_t and p(z_t|h~_t) after z_{t-1} and a_{t-1}; with differences s_{t-1} is an input too."""
         memory = self.lstm(jnp.concatenate([z, a] if self.change is None else [z, a, s]), memory)
         aligned, g_moments = self.g(memory[0], over)
         prior, moments = self.transition(aligned, over)
@@ -87,11 +87,11 @@ class Branch(eqx.Module):
             state = Normal(before + change * state.mean, change * state.scale)
         return state, moments
 
-    def emit(self, z: Array, before: Array, seen: Over | None = None, paid: Over | None = None) -> tuple:
-        """All that z_t emits; z_0 is `seen`, but no reward was `paid` before it."""
-        state, state_moments = self.emit_state(z, before, seen)
-        reward, reward_moments = self.reward(z, paid)
-        termination, moments = (None, None) if self.termination is None else self.termination(z, seen)
+    def emit(self, z: Array, before: Array, over_s: Over | None = None, over_r: Over | None = None) -> tuple:
+        """All that z_t emits; z_0 emits a state, but no reward came before it."""
+        state, state_moments = self.emit_state(z, before, over_s)
+        reward, reward_moments = self.reward(z, over_r)
+        termination, moments = (None, None) if self.termination is None else self.termination(z, over_s)
         emission = Emission(state, Normal(reward.mean[0], reward.scale[0]), termination)
         return emission, (state_moments, reward_moments, moments)
 
@@ -126,23 +126,23 @@ class Episode(NamedTuple):
     r: Float[Array, " steps+1"]
     d: Float[Array, " steps+1"]
     valid: Bool[Array, " steps"]
-    seen: Bool[Array, " steps+1"]  # s_0, and what followed a valid step
-    paid: Bool[Array, " steps+1"]  # the same without s_0
-    emitted: Bool[Array, " steps+1"]  # which states have a likelihood: not an s_0 that differences start from
+    s_valid: Bool[Array, " steps+1"]  # s_0, and what followed a valid step
+    r_valid: Bool[Array, " steps+1"]  # the same without s_0
+    s_scored: Bool[Array, " steps+1"]  # which states have a likelihood: not the s_0 that differences start at
 
     @classmethod
     def of(cls, model: BranchingModel, window: Window) -> Episode:
         s, r = model.observation.apply(window.observation), model.reward.apply(window.reward[:, None])[:, 0]
         r, d = (jnp.concatenate([jnp.zeros(1), part]) for part in (r, window.terminated))
-        seen, paid = (jnp.concatenate([jnp.array([first]), window.valid]) for first in (True, False))
-        emitted = seen if model.emission == "state" else paid
-        return cls(s, model.scale_action(window.action), r, d, window.valid, seen, paid, emitted)
+        s_valid, r_valid = (jnp.concatenate([jnp.array([first]), window.valid]) for first in (True, False))
+        s_scored = s_valid if model.emission == "state" else r_valid
+        return cls(s, model.scale_action(window.action), r, d, window.valid, s_valid, r_valid, s_scored)
 
 
 def log_likelihood(emission: Emission, episode: Episode) -> Scalar:
     """log p(s_t|z_t) for t = 0..T and log p(r_{t-1}|z_t) for t = 1..T, of one branch or of the mixture."""
-    state = jnp.where(episode.emitted, emission.state.log_prob(episode.s).sum(-1), 0.0)
-    return (state + jnp.where(episode.paid, emission.reward.log_prob(episode.r), 0.0)).sum()
+    state = jnp.where(episode.s_scored, emission.state.log_prob(episode.s).sum(-1), 0.0)
+    return (state + jnp.where(episode.r_valid, emission.reward.log_prob(episode.r), 0.0)).sum()
 
 
 def elbo(emission: Emission, posterior: Normal, prior: Normal, episode: Episode) -> tuple:
@@ -156,7 +156,7 @@ def termination_log_prob(emission: Emission, episode: Episode) -> Scalar:
     """log p(d_t|z_t) for t = 0..T."""
     if emission.termination is None:
         return jnp.zeros(())
-    return jnp.where(episode.seen, emission.termination.log_prob(episode.d), 0.0).sum()
+    return jnp.where(episode.s_valid, emission.termination.log_prob(episode.d), 0.0).sum()
 
 
 class Noise(NamedTuple):
@@ -199,11 +199,11 @@ def emit_along(model: BranchingModel, z: Array, before: Array, episode: Episode)
     """Every branch's emissions for t = 0..T at its own latents, or at those that all share."""
 
     def one(branch: Branch, z: Float[Array, "steps+1 latent"]) -> tuple[Emission, Any]:
-        def at(z: Array, before: Array, seen: Array, paid: Array) -> tuple[Emission, Any]:
+        def at(z: Array, before: Array, s_valid: Array, r_valid: Array) -> tuple[Emission, Any]:
             axes = ("batch", "time")
-            return branch.emit(z, before, Over(seen, axes), Over(paid, axes))
+            return branch.emit(z, before, Over(s_valid, axes), Over(r_valid, axes))
 
-        return jax.vmap(at, axis_name="time", out_axes=(0, None))(z, before, episode.seen, episode.paid)
+        return jax.vmap(at, axis_name="time", out_axes=(0, None))(z, before, episode.s_valid, episode.r_valid)
 
     if is_short(len(before)):
         return eqx.filter_vmap(one, in_axes=(eqx.if_array(0), 0 if z.ndim == 3 else None))(model.branches, z)
@@ -290,11 +290,10 @@ def algorithm_1(model: BranchingModel, batch: Window, weights: Weights, *, key: 
 
 def draw_noise(model: BranchingModel, batch: Window, key: PRNGKeyArray) -> Noise:
     """The noise of the objective of a batch."""
-    encoder_key, branch_key = jax.random.split(key)
     episodes, steps = batch.reward.shape
     encoder = (episodes, *model.encoder_shape, steps + 1, model.latents)
     branch = (episodes, steps + 1, len(model.weight_root), model.latents)
-    return Noise(jax.random.normal(encoder_key, encoder), jax.random.normal(branch_key, branch))
+    return Noise(*map(jax.random.normal, jax.random.split(key), (encoder, branch)))
 
 
 class State(NamedTuple):
@@ -325,6 +324,7 @@ class BranchingModel(World):
     reward: Scaler
     action: Scaler
     n_actions: int | None = eqx.field(static=True)
+    terminates: bool = eqx.field(static=True)
     imagination: Imagination = eqx.field(static=True)
     drive: Literal["own", "encoder"] = eqx.field(static=True)  # whose latents a branch follows in training
     start: Literal["prior", "encoder"] = eqx.field(static=True)  # where its own z_0 comes from
@@ -338,10 +338,6 @@ class BranchingModel(World):
     @property
     def emission(self) -> Literal["state", "difference"]:
         return "state" if self.branches.change is None else "difference"
-
-    @property
-    def terminates(self) -> bool:
-        return self.branches.termination is not None
 
     @property
     def latents(self) -> int:
@@ -374,8 +370,8 @@ class BranchingModel(World):
         """Every branch draws its own z_0 ~ N(0, I), whatever else is drawn: its mean is a single state."""
         latent_key, noise_key = jax.random.split(key)
         z = jax.random.normal(latent_key, (len(self.weight_root), self.latents))
-        nowhere = jnp.zeros(self.observation.mean.shape)
-        state = eqx.filter_vmap(lambda branch, z: branch.emit_state(z, nowhere)[0])(self.branches, z)
+        before = jnp.zeros(self.observation.mean.shape)
+        state = eqx.filter_vmap(lambda branch, z: branch.emit_state(z, before)[0])(self.branches, z)
         s = self.clip(self.observation, state.mix(self.weight).sample(self.draw_noise(noise_key).observation))
         return self._begin(z, s), self.observation.invert(s)
 

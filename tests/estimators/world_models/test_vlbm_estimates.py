@@ -253,7 +253,7 @@ class Recorder(VLBM):
             [{"step": 7, "validation": score}], best_step=7, best_score=score, interrupted=stopped
         )
 
-    def doubt_foresight(self, *_: Any) -> tuple[str, ...]:
+    def compare_with_baseline(self, *_: Any) -> tuple[str, ...]:
         return ()
 
 
@@ -262,19 +262,19 @@ def recorded(episodes: Episodes, *, seed: int = 0, **settings: Any) -> tuple[Wor
     return recorder.fit(episodes, seed=seed, directory="somewhere"), recorder.calls
 
 
-def luck(call: dict[str, Any]) -> bytes:
+def random_key(call: dict[str, Any]) -> bytes:
     """What the weights and the steps of a model are drawn from."""
     return np.asarray(jax.random.key_data(call["key"])).tobytes()
 
 
-def test_every_model_has_its_own_luck_and_checkpoint_and_all_are_validated_on_the_same_episodes():
+def test_every_model_has_its_own_random_key_and_checkpoint_and_all_are_validated_on_the_same_episodes():
     episodes = noise_logs((3,) * 20)
     fit, calls = recorded(episodes)
     assert fit.worlds == (0, 1, 2)
     # Scores on different episodes could not say which model is best.
     for name in ("training", "held_out"):
         assert len({call[name].fingerprint() for call in calls}) == 1
-    assert len({luck(call) for call in calls}) == 3
+    assert len({random_key(call) for call in calls}) == 3
     assert [call["checkpoint"].name for call in calls] == [
         f"checkpoint_{index}.safetensors" for index in range(3)
     ]
@@ -285,14 +285,14 @@ def test_every_model_has_its_own_luck_and_checkpoint_and_all_are_validated_on_th
         assert not seen[0] & seen[1]
 
 
-def test_another_seed_trains_with_other_luck_on_another_split():
+def test_another_seed_trains_with_other_random_keys_on_another_split():
     episodes = noise_logs((3,) * 20)
     _, (first, *_) = recorded(episodes, seed=0)
     _, (again, *_) = recorded(episodes, seed=0)
     _, (other, *_) = recorded(episodes, seed=7)
-    assert luck(first) == luck(again)
+    assert random_key(first) == random_key(again)
     assert first["training"].fingerprint() == again["training"].fingerprint()
-    assert luck(first) != luck(other)
+    assert random_key(first) != random_key(other)
     assert first["training"].fingerprint() != other["training"].fingerprint()
 
 
@@ -300,7 +300,7 @@ def test_another_seed_trains_with_other_luck_on_another_split():
 def test_a_seed_of_any_size_means_what_it_means_to_jax(seed):
     _, calls = recorded(noise_logs((3,) * 20), seed=seed)
     for index, call in enumerate(calls):
-        assert luck(call) == luck({"key": jax.random.fold_in(jax.random.key(seed), index)})
+        assert random_key(call) == random_key({"key": jax.random.fold_in(jax.random.key(seed), index)})
 
 
 def test_an_interruption_leaves_the_remaining_models_untrained():
@@ -435,7 +435,7 @@ def test_a_single_policy_may_come_without_a_name(fitted, imagined):
     np.testing.assert_allclose(estimates[0].returns, imagined[0], rtol=1e-4, atol=1e-5)
 
 
-def test_several_worlds_are_averaged_and_each_has_its_own_luck(fitted, interrupted):
+def test_several_worlds_are_averaged_and_each_has_its_own_random_key(fitted, interrupted):
     pair = replace(fitted, worlds=(fitted.model, interrupted[0].model))
     row = pair.evaluate(POLICIES, episodes=20)[0]
     parts = [pair.imagine(index, POLICIES, ASKED, episodes=20)["left"].returns(0.995) for index in range(2)]

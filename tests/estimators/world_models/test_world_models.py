@@ -20,7 +20,7 @@ from vlbm.estimators.registry import parse_settings
 from vlbm.estimators.world_models.autoregressive import AutoRegressive
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.estimators.world_models.feedforward import FeedForward
-from vlbm.estimators.world_models.transition import TransitionSettings
+from vlbm.estimators.world_models.transition import TransitionModel
 from vlbm.policies import TracedPolicy
 from vlbm.suites.exact import SYSTEMS, true_values
 from vlbm.worlds.base import World
@@ -34,7 +34,7 @@ TINY: dict[str, Any] = {
     "validate_every": 600,
     "sampling": "all",
 }
-SETTINGS: dict[str, TransitionSettings] = {
+SETTINGS: dict[str, TransitionModel] = {
     "ff": FeedForward(**TINY),
     # Alone, so that the consensus is free to see as much noise as there is; it takes longer to learn so.
     "ar": AutoRegressive(

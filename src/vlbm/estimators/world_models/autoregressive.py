@@ -65,5 +65,6 @@ class AutoRegressive(TransitionModel):
             weight_root=jnp.ones(self.members),
             member_weight=self.member_weight,
             emission=self.emission,
+            terminates=termination_rate > 0,
             **fields,
         )

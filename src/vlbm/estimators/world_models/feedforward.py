@@ -51,4 +51,6 @@ class FeedForward(TransitionModel):
             )
 
         members = eqx.filter_vmap(make)(jax.random.split(key, self.members))
-        return FeedForwardWorld(members=members, emission=self.emission, **fields)
+        return FeedForwardWorld(
+            members=members, emission=self.emission, terminates=termination_rate > 0, **fields
+        )

@@ -22,7 +22,7 @@ from vlbm.data.view import EpisodeView
 from vlbm.errors import InputError
 from vlbm.estimators.base import Estimator, describe_data, flatten_settings
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
-from vlbm.estimators.world_models.validation import foresight_warnings, open_loop_validation
+from vlbm.estimators.world_models.validation import open_loop_validation, warn_if_untrained
 from vlbm.nn.optimiser import Schedule
 from vlbm.nn.training import History, LossOutput, evaluate_loss, train
 from vlbm.parallel import Devices, run_parallel
@@ -118,14 +118,14 @@ class WorldModel(Estimator[WorldEvaluator]):
         kept = select(trained, self.keep or self.models)
         worlds = tuple(world for world, _ in kept)
         histories = tuple(replace(history, interrupted=interrupted) for _, history in kept)
-        notes = [*episodes.notes, *left_out, *_doubts(episodes)]
+        notes = [*episodes.notes, *left_out, *_warn_of_state_ids(episodes)]
         if interrupted:
             reached = ", ".join(str(history.best_step) for history in histories)
             notes.append(
                 f"training was interrupted; the best so far is used ({len(kept)} of {self.models} models, "
                 f"step {reached} of {self.steps})"
             )
-        notes += self.doubt_foresight(worlds, histories, held_out)
+        notes += self.compare_with_baseline(worlds, histories, held_out)
         return WorldEvaluator(
             settings=self,
             worlds=worlds,
@@ -138,15 +138,15 @@ class WorldModel(Estimator[WorldEvaluator]):
             notes=tuple(notes),
         )
 
-    def doubt_foresight(
+    def compare_with_baseline(
         self, worlds: Sequence[World], histories: Sequence[History], held_out: EpisodeView
     ) -> tuple[str, ...]:
-        """Warns of worlds that validated no better than guesses would."""
+        """Warns of worlds that validated no better than a baseline."""
         scores = [history.best_score for history in histories if history.best_score is not None]
         if not scores:  # never validated, as interrupted training
             return ()
         whole = self.plan(int(held_out.length.max())).whole
-        return foresight_warnings(float(np.mean(scores)), worlds[0], held_out, from_starts=whole)
+        return warn_if_untrained(float(np.mean(scores)), worlds[0], held_out, from_starts=whole)
 
     def train_world(
         self,
@@ -229,8 +229,8 @@ def select(trained: list[tuple[Any, History]], keep: int) -> list[tuple[Any, His
 def fit_scalers(log: EpisodeView, *, actions: bool) -> dict[str, Scaler]:
     """The scalers of observations, of rewards, of actions (or none) and of standardised changes in a step."""
     observation = Scaler.fit_blocks(log.observations())
-    seen, scale = log.collection.observation, np.asarray(observation.scale)
-    changes = ((seen[steps.before + 1] - seen[steps.before]) / scale for steps in log.blocks())
+    s, scale = log.collection.observation, np.asarray(observation.scale)
+    changes = ((s[steps.before + 1] - s[steps.before]) / scale for steps in log.blocks())
     return {
         "observation": observation,
         "reward": Scaler.fit_blocks(log.rewards()),
@@ -263,13 +263,13 @@ def check_training(settings: Any, counts: tuple[str, ...]) -> None:
         raise InputError(f"setting learning_rate={settings.learning_rate}: must be positive")
 
 
-def _doubts(episodes: Episodes) -> list[str]:
-    """What speaks against a world of densities before any is trained."""
-    seen = episodes.observation[:LOOKED_AT]
-    size = seen.shape[1]
-    if size < 2 or not (np.isin(seen, (0.0, 1.0)).all() and (seen.sum(axis=1) == 1).all()):
+def _warn_of_state_ids(episodes: Episodes) -> list[str]:
+    """Warns of observations that densities do not suit, before any world is trained."""
+    observation = episodes.observation[:LOOKED_AT]
+    size = observation.shape[1]
+    if size < 2 or not (np.isin(observation, (0.0, 1.0)).all() and (observation.sum(axis=1) == 1).all()):
         return []
     return [
-        f"observations are one of {size} states, and this method foresees densities of vectors, not states: "
+        f"observations are one of {size} states, and this method models densities of vectors, not states: "
         "its estimates are likely wrong; ask fqe, dr, dice, vpm or wpdis"
     ]

@@ -1,4 +1,4 @@
-"""How well a world foresees held-out logged episodes: what checkpoints are chosen by, without any truth."""
+"""How well a world predicts held-out logged episodes: what checkpoints are chosen by, without any truth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vlbm.worlds.vlbm import BranchingModel, Weights, algorithm_1
 
 STEPS = 10  # longer open loops under logged actions mislead: see docs/method.md
 WINDOWS = 512
-FORESEES = 0.95  # a model whose squared error is a larger share of that of guesses has learnt nothing
+LEARNT = 0.95  # a model whose squared error is a larger share of the baseline's has learnt nothing
 
 
 def open_loop_validation(
@@ -39,30 +39,30 @@ def validation_windows(held_out: EpisodeView, *, from_starts: bool) -> Window:
     return held_out_windows(held_out, Plan(WINDOWS, STEPS, at_start=1.0 if from_starts else 0.1), seed=0)
 
 
-def foresight_warnings(
+def warn_if_untrained(
     error: float, world: World, held_out: EpisodeView, *, from_starts: bool
 ) -> tuple[str, ...]:
-    """Warns where a validation error is hardly smaller than that of guesses, in the scales of a world."""
-    ignorant = float(ignorant_error(world, validation_windows(held_out, from_starts=from_starts)))
-    if error < FORESEES * ignorant or ignorant == 0:
+    """Warns where a validation error is hardly smaller than the baseline's, in the scales of a world."""
+    baseline = float(baseline_error(world, validation_windows(held_out, from_starts=from_starts)))
+    if error < LEARNT * baseline or baseline == 0:
         return ()
     return (
         f"the model has hardly learnt anything: over {STEPS} held-out steps its squared error is "
-        f"{error / ignorant:.2g} times that of predicting no change and the mean reward; train it longer "
+        f"{error / baseline:.2g} times that of predicting no change and the mean reward; train it longer "
         "(--set steps=...), or do not trust it",
     )
 
 
-def ignorant_error(world: World, windows: Window) -> Float[Array, ""]:
-    """The same error of the better of two guesses: nothing changes, or all is as on average."""
+def baseline_error(world: World, windows: Window) -> Float[Array, ""]:
+    """The same error of the better of two baselines: nothing changes, or all is as on average."""
     weight = windows.valid / jnp.maximum(windows.valid.sum(axis=0), 1) / windows.valid.shape[1]
 
     def total(squared: Array) -> Array:
         return (jnp.where(windows.valid, squared.mean(-1), 0.0) * weight).sum()
 
-    seen = world.observation.apply(windows.observation)
-    still, average = total((seen[:, 1:] - seen[:, :1]) ** 2), total(seen[:, 1:] ** 2)
-    return jnp.minimum(still, average) + total(world.reward.apply(windows.reward[..., None]) ** 2)
+    s = world.observation.apply(windows.observation)
+    unchanged, average = total((s[:, 1:] - s[:, :1]) ** 2), total(s[:, 1:] ** 2)
+    return jnp.minimum(unchanged, average) + total(world.reward.apply(windows.reward[..., None]) ** 2)
 
 
 @lru_cache(maxsize=16)

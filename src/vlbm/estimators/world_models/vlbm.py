@@ -191,6 +191,7 @@ class VLBM(WorldModel):
             encoder=eqx.filter_vmap(make_encoder)(several) if self.ensemble else make_encoder(encoder_key),
             branches=eqx.filter_vmap(make_branch)(jax.random.split(branch_key, self.branches)),
             weight_root=jnp.ones(self.branches),
+            terminates=termination_rate > 0,
             ensemble=self.ensemble,
             drive=self.drive,
             start=self.start,
