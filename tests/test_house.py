@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,26 @@ PLACEMENT = {
     "sharding",
 }
 PLACE = "parallel.py"
+# Words that only their writer understands, where the field has its own.
+PRIVATE = {
+    "luck",
+    "lots",
+    "crowd",
+    "seats",
+    "company",
+    "players",
+    "believe",
+    "believed",
+    "paid",
+    "seen",
+    "moving",
+    "reaching",
+    "foresight",
+    "doubt",
+    "doubts",
+}
+# Where methods and models are.
+METHODS = ("estimators/", "nn/", "worlds/")
 # Rooms from the ground up: each imports only from those before it.
 ROOMS = (
     "data",
@@ -61,10 +82,17 @@ ESTIMATORS = (
 )
 
 
+@cache
+def walk(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of its syntax tree."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
+@cache
 def names(source: str) -> set[str]:
     """Every name that code uses or imports; prose does not count."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in walk(source):
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.Attribute):
@@ -75,10 +103,11 @@ def names(source: str) -> set[str]:
     return found
 
 
+@cache
 def imported(source: str) -> set[str]:
     """The modules of vlbm that are imported anywhere in it, as paths from the package's root."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in walk(source):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -86,6 +115,28 @@ def imported(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             found |= {f"vlbm.relative.{alias.name}" for alias in node.names}
     return {name.removeprefix("vlbm.") for name in found if name.startswith("vlbm.")}
+
+
+def words(source: str) -> set[str]:
+    """The words that names in it are made of: of variables, arguments, attributes, functions and classes."""
+    found = set(names(source))
+    for node in walk(source):
+        if isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+    return {word for name in found for word in name.lower().split("_")}
+
+
+def called_dataclasses(source: str) -> set[str]:
+    """Dataclasses that are called as functions are."""
+    return {
+        node.name
+        for node in walk(source)
+        if isinstance(node, ast.ClassDef)
+        and any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+        and any(isinstance(part, ast.FunctionDef) and part.name == "__call__" for part in node.body)
+    }
 
 
 def those_that_use(forbidden: set[str]) -> dict[str, set[str]]:
@@ -141,7 +192,20 @@ def test_estimators_build_on_each_other_in_one_direction():
     assert broken == set()
 
 
+def test_names_in_methods_and_models_are_the_fields_words():
+    used = {module: words(text) & PRIVATE for module, text in TEXTS.items() if module.startswith(METHODS)}
+    assert {module: found for module, found in used.items() if found} == {}
+
+
+def test_settings_are_not_called_as_functions_are():
+    found = {module: called_dataclasses(text) for module, text in TEXTS.items() if module.startswith(METHODS)}
+    assert {module: called for module, called in found.items() if called} == {}
+
+
 def test_rules_see_what_breaks_them():
+    assert words("def put(seen_rows, *, x=1): self.is_paid = x") >= {"seen", "rows", "put", "paid"}
+    assert called_dataclasses("@dataclass(frozen=True)\nclass Loss:\n    def __call__(self): ...") == {"Loss"}
+    assert not called_dataclasses("class Layer(Module):\n    def __call__(self): ...")
     assert names("import jax\n@jax.custom_vjp\ndef f(x): ...") & TRICKS
     assert names("from jax.sharding import Sharding") & PLACEMENT
     assert not names('"""device_put and shard_map"""  # Mesh') & PLACEMENT

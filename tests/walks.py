@@ -21,6 +21,7 @@ class Walk(World):
     spread: float = eqx.field(static=True)
     imagination: Imagination = eqx.field(static=True)
     n_actions: int | None = eqx.field(static=True)
+    terminates: bool = eqx.field(static=True, default=False)
 
     def draw_noise(self, key):
         return self.spread * jax.random.normal(key)

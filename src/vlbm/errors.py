@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import Any
 
 
 class InputError(ValueError):
@@ -12,6 +13,13 @@ class InputError(ValueError):
 
 class TrainingDivergedError(RuntimeError):
     """The loss stopped being a number; the message names the step and the setting to change."""
+
+
+def check_counts(settings: Any, *names: str) -> None:
+    """Refuse settings that must be at least 1."""
+    for name in names:
+        if getattr(settings, name) < 1:
+            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
 
 
 def require(module: str, *, extra: str, purpose: str) -> ModuleType:

@@ -56,7 +56,7 @@ class Evaluator(ABC):
 
     settings: Any
     seed: int
-    data: Mapping[str, Any]  # which data it was fitted to: path, episodes, steps
+    data: Mapping[str, Any] = field(default_factory=dict)  # that it was fitted to: path, episodes, steps
     notes: tuple[str, ...] = ()  # what speaks against every estimate it makes
     seconds: float = 0.0  # that fitting took
     # The data it was fitted to: pages and verdicts hold estimates against them. Saved models are without.
@@ -84,19 +84,15 @@ class Evaluator(ABC):
         recorder: Recorder | None = None,
         backtest: bool | None = None,
     ) -> Estimates:
-        """The value of every policy, with an interval that shall hold it with probability `confidence`.
+        """The value of every policy, with an interval.
 
-        A policy is one of `vlbm.policies`, a function from observations to actions, or an object with `mean`,
-        `sample` or `predict`. `gamma` is another name for the discount. The value is that of the first
-        `horizon` steps, by default as many as the longest logged episode has; `math.inf` sets no limit.
-        `episodes`, `actions` and `termination` say how policies act in an imagined world, and `recorder`
-        is shown what they did there; evaluators that imagine none take them too and leave them unused,
-        so that all are called alike. Estimates stay within what rewards like the logged ones can add up to,
-        and policies that the method cannot value are left out (`Estimates.excluded`).
+        Methods that learn no world leave `episodes`, `termination` and `recorder` unused. Estimates stay
+        within what rewards like the logged ones can add up to, and policies that the method cannot value are
+        left out (`Estimates.excluded`).
 
         Args:
-            policies: By name: policies, functions, or objects with `mean`, `sample` or `predict`; or a single
-                one.
+            policies: By name: policies of `vlbm.policies`, functions from observations to actions, or objects
+                with `mean`, `sample` or `predict`; or a single one.
             discount: Weight of the next step's reward, above 0 and at most 1.
             gamma: Another name for the discount.
             horizon: Steps that count; `math.inf` for no time limit. By default as many as the longest logged
@@ -301,7 +297,14 @@ class Estimator(ABC, Generic[Fitted]):
                 progress=as_progress(progress),
                 cache=cache,
             )
-        return replace(learnt, seconds=time.monotonic() - began, log=episodes, cache=cache)
+        return replace(
+            learnt,
+            data={"path": None, "episodes": episodes.count, "steps": episodes.steps},
+            notes=(*episodes.notes, *learnt.notes),
+            seconds=time.monotonic() - began,
+            log=episodes,
+            cache=cache,
+        )
 
     @abstractmethod
     def learn(
@@ -314,7 +317,10 @@ class Estimator(ABC, Generic[Fitted]):
         progress: Progress,
         cache: SharedCache,
     ) -> Fitted:
-        """The evaluator that `fit` returns; a method names what it needs, and takes the rest as `_`."""
+        """What `fit` returns, when it has said which data these were.
+
+        A method names what it needs, and takes the rest as `_`.
+        """
 
 
 def describe_excluded(excluded: Mapping[str, str]) -> list[str]:
@@ -323,11 +329,6 @@ def describe_excluded(excluded: Mapping[str, str]) -> list[str]:
     for name, reason in excluded.items():
         reasons.setdefault(reason, []).append(name)
     return [f"left out: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
-
-
-def describe_data(episodes: Episodes) -> dict[str, Any]:
-    """Which data these are, as estimates say it."""
-    return {"path": None, "episodes": episodes.count, "steps": episodes.steps}
 
 
 def check_request(

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.scaler import Scaler
-from vlbm.errors import InputError
+from vlbm.errors import InputError, check_counts
 from vlbm.estimators.likelihood import log_probs
 from vlbm.estimators.shared_cache import SharedCache
 from vlbm.nn.optimiser import Schedule
@@ -91,9 +91,7 @@ class BehaviourCloning:
     held_out: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"setting {name}={getattr(self, name)}: must be at least 1")
+        check_counts(self, "steps", "batch")
         if not self.units:
             raise InputError("setting units: at least one hidden layer is needed")
 
@@ -120,24 +118,19 @@ class BehaviourCloning:
         self, distribution: str, training: Episodes, held_out: Episodes, *, seed: int, progress: Progress
     ) -> tuple[MLPPolicy, float]:
         # Everything is standardised beforehand, so that the compiled program does not depend on the data.
-        scaler, unit = Scaler.fit(training.observation), _unit(distribution, training)
-
-        def evaluate(network: Network, data: tuple[Array, Array], key: PRNGKeyArray) -> LossOutput:
-            chosen = jax.random.randint(key, (self.batch,), 0, len(data[1]))
-            value = _loss(network, distribution, *(part[chosen] for part in data))
-            return LossOutput(value, {"loss": value}, network)
-
-        checked = _pairs(held_out, scaler, unit, most=VALIDATION_STEPS, seed=seed)
+        scaler, unit = Scaler.fit(training.observation), _measure_unit(distribution, training)
+        validation = _standardise(held_out, scaler, unit, most=VALIDATION_STEPS, seed=seed)
         network, history = train(
-            evaluate,
-            self._network(training, random=np.random.default_rng(seed)),
-            _pairs(training, scaler, unit),
+            cloning_loss,
+            self._make_network(training, random=np.random.default_rng(seed)),
+            _standardise(training, scaler, unit),
+            constants=(distribution, self.batch),
             schedule=Schedule(
                 steps=self.steps,
                 learning_rate=self.learning_rate,
                 validate_every=max(min(250, self.steps // 4), 1),
             ),
-            validate=lambda network: float(_compiled_loss(network, distribution, *checked)),
+            validate=lambda network: float(_held_out_loss(network, distribution, *validation)),
             key=jax.random.key(seed),
             progress=progress,
         )
@@ -145,14 +138,14 @@ class BehaviourCloning:
             raise KeyboardInterrupt
         # A density in standardised units is larger by their size than one in units of the log.
         stretch = 0.0 if unit is None else float(np.log(unit.scale).sum())
-        score = -float(_compiled_loss(network, distribution, *checked)) - stretch
-        return _policy(_on_raw_observations(network, scaler), distribution, unit), score
+        score = -float(_held_out_loss(network, distribution, *validation)) - stretch
+        return _make_policy(_fold_scaler(network, scaler), distribution, unit), score
 
-    def _network(self, episodes: Episodes, *, random: np.random.Generator) -> Network:
+    def _make_network(self, episodes: Episodes, *, random: np.random.Generator) -> Network:
         sizes = (episodes.observation_size, *self.units)
-        hidden = tuple(_layer(*pair, random=random, gain=2**0.5) for pair in itertools.pairwise(sizes))
+        hidden = tuple(_make_layer(*pair, random=random, gain=2**0.5) for pair in itertools.pairwise(sizes))
         # Small heads: before training every action is about as likely as in the whole log.
-        heads = [_layer(sizes[-1], episodes.action_size, random=random, gain=0.1) for _ in range(2)]
+        heads = [_make_layer(sizes[-1], episodes.action_size, random=random, gain=0.1) for _ in range(2)]
         return Network(hidden, heads[0], None if episodes.discrete else heads[1])
 
 
@@ -165,7 +158,7 @@ def clone_once(
     )
 
 
-def _policy(network: Network, distribution: str, unit: Unit | None = None) -> MLPPolicy:
+def _make_policy(network: Network, distribution: str, unit: Unit | None = None) -> MLPPolicy:
     return MLPPolicy(
         network.hidden,
         network.head,
@@ -178,14 +171,23 @@ def _policy(network: Network, distribution: str, unit: Unit | None = None) -> ML
     )
 
 
-def _loss(network: Network, distribution: str, observation: Array, action: Array) -> Array:
-    return -_policy(network, distribution).log_prob(observation, action).mean()
+def cloning_loss(
+    network: Network, data: tuple[Array, Array], key: PRNGKeyArray, distribution: str, batch: int
+) -> LossOutput:
+    """The negative log-likelihood of logged actions, of a batch of steps."""
+    chosen = jax.random.randint(key, (batch,), 0, len(data[1]))
+    value = _negative_log_likelihood(network, distribution, *(part[chosen] for part in data))
+    return LossOutput(value, {"loss": value}, network)
 
 
-_compiled_loss = eqx.filter_jit(_loss)
+def _negative_log_likelihood(network: Network, distribution: str, observation: Array, action: Array) -> Array:
+    return -_make_policy(network, distribution).log_prob(observation, action).mean()
 
 
-def _unit(distribution: str, episodes: Episodes) -> Unit | None:
+_held_out_loss = eqx.filter_jit(_negative_log_likelihood)
+
+
+def _measure_unit(distribution: str, episodes: Episodes) -> Unit | None:
     """For a Gaussian the spread of the logged actions, for a squashed one the box that they lie in."""
     if distribution == "categorical":
         return None
@@ -201,7 +203,7 @@ def _unit(distribution: str, episodes: Episodes) -> Unit | None:
     return Unit((high + low) / 2, (high - low) / 2 + margin)
 
 
-def _on_raw_observations(network: Network, scaler: Scaler) -> Network:
+def _fold_scaler(network: Network, scaler: Scaler) -> Network:
     """The same function of observations as they are logged: the scaling moves into the first layer."""
     first = network.hidden[0]
     weight = first.weight / scaler.scale
@@ -209,7 +211,7 @@ def _on_raw_observations(network: Network, scaler: Scaler) -> Network:
     return Network((folded, *network.hidden[1:]), network.head, network.log_std_head)
 
 
-def _pairs(
+def _standardise(
     episodes: Episodes, scaler: Scaler, unit: Unit | None, *, most: int | None = None, seed: int = 0
 ) -> tuple[Array, Array]:
     """Standardised observations and actions of every step, or of `most` steps."""
@@ -223,7 +225,7 @@ def _pairs(
     return jnp.asarray(standardised), jnp.asarray(action)
 
 
-def _layer(inputs: int, outputs: int, *, random: np.random.Generator, gain: float) -> Layer:
+def _make_layer(inputs: int, outputs: int, *, random: np.random.Generator, gain: float) -> Layer:
     bound = gain * (3.0 / inputs) ** 0.5
     weight = random.uniform(-bound, bound, (outputs, inputs))
     return Layer(jnp.asarray(weight, jnp.float32), jnp.zeros(outputs))

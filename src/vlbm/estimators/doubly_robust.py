@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
 from vlbm.data.outcomes import describe_left_out
-from vlbm.errors import InputError
+from vlbm.errors import InputError, check_counts
 from vlbm.estimand import Estimand
-from vlbm.estimators.base import Estimator, Evaluator, describe_data
+from vlbm.estimators.base import Estimator, Evaluator
 from vlbm.estimators.fqe import FQE
 from vlbm.estimators.importance import ImportanceEvaluator, ImportanceSampling
 from vlbm.estimators.importance_weights import (
@@ -86,15 +86,9 @@ class DoublyRobust(Estimator["DoublyRobustEvaluator"]):
         if self.folds > episodes.count:
             raise InputError(f"setting folds={self.folds}: there are only {episodes.count} episodes")
         settings = ImportanceSampling(kind="pdis", clip=self.clip, clone_steps=self.clone_steps)
-        importance = settings.fit(episodes, seed=seed, progress=progress, cache=cache)
+        importance = settings.learn(episodes, seed=seed, progress=progress, cache=cache)
         return DoublyRobustEvaluator(
-            settings=self,
-            log=episodes,
-            importance=importance,
-            cache=cache,
-            seed=seed,
-            data=describe_data(episodes),
-            notes=importance.notes,
+            settings=self, seed=seed, log=episodes, importance=importance, notes=importance.notes
         )
 
 
@@ -239,6 +233,4 @@ def _check_settings(settings: DoublyRobust) -> None:
             raise InputError(f"setting {name}={getattr(settings, name)}: must be one of {', '.join(options)}")
     if settings.clip is not None and not (settings.clip > 0 and np.isfinite(settings.clip)):
         raise InputError(f"setting clip={settings.clip}: must be positive, or none")
-    for name in ("folds", "resamples", "clone_steps"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
+    check_counts(settings, "folds", "resamples", "clone_steps")

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from vlbm.data.episodes import Episodes
-from vlbm.errors import InputError
+from vlbm.errors import InputError, check_counts
 from vlbm.estimand import Estimand
-from vlbm.estimators.base import Estimator, Evaluator, describe_data
+from vlbm.estimators.base import Estimator, Evaluator
 from vlbm.estimators.behaviour_cloning import BehaviourCloning, clone_once
 from vlbm.estimators.importance_weights import (
     LARGEST_LOG_WEIGHT,
@@ -84,8 +84,10 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
         self, episodes: Episodes, *, seed: int, progress: Progress, cache: SharedCache, **_: Any
     ) -> ImportanceEvaluator:
         """Check the logged log-probabilities, or clone the behaviour policy where there are none."""
-        notes = list(episodes.notes)
-        if episodes.log_prob is None:
+        notes: tuple[str, ...] = ()
+        if episodes.log_prob is not None:
+            log_prob = behaviour_log_probs(episodes)
+        else:
             clone = clone_once(
                 BehaviourCloning(steps=self.clone_steps),
                 episodes,
@@ -93,18 +95,8 @@ class ImportanceSampling(Estimator["ImportanceEvaluator"]):
                 cache=cache,
                 progress=progress.with_title("cloning the behaviour policy"),
             )
-            log_prob = clone.log_prob
-            notes.append(clone.note)
-        else:
-            log_prob = behaviour_log_probs(episodes)
-        return ImportanceEvaluator(
-            settings=self,
-            log=episodes,
-            log_prob=log_prob,
-            seed=seed,
-            data=describe_data(episodes),
-            notes=tuple(notes),
-        )
+            log_prob, notes = clone.log_prob, (clone.note,)
+        return ImportanceEvaluator(settings=self, seed=seed, log=episodes, log_prob=log_prob, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -276,9 +268,7 @@ def _check_settings(settings: ImportanceSampling) -> None:
             raise InputError(f"setting {name}={value}: must be one of {', '.join(options)}")
     if settings.clip is not None and not (settings.clip > 0 and np.isfinite(settings.clip)):
         raise InputError(f"setting clip={settings.clip}: must be positive, or none")
-    for name in ("resamples", "clone_steps"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
+    check_counts(settings, "resamples", "clone_steps")
     if settings.bounds is not None and not -np.inf < settings.bounds[0] < settings.bounds[1] < np.inf:
         raise InputError(f"setting bounds={settings.bounds}: must be two numbers, the lower one first")
     if settings.interval == "bernstein" and settings.bounds is None:

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from vlbm.data.episodes import Episodes
-from vlbm.errors import InputError
+from vlbm.errors import InputError, check_counts
 from vlbm.estimand import Estimand
-from vlbm.estimators.base import Estimator, Evaluator, describe_data
+from vlbm.estimators.base import Estimator, Evaluator
 from vlbm.estimators.shared_cache import SharedCache
 from vlbm.estimators.transitions import Problem, Transitions
 from vlbm.nn.optimiser import Schedule
@@ -50,16 +50,9 @@ class TransitionEstimator(Estimator["TransitionEvaluator"]):
     ) -> Any:
         """What trained networks say of all policies."""
 
-    def learn(self, episodes: Episodes, *, seed: int, cache: SharedCache, **_: Any) -> TransitionEvaluator:
+    def learn(self, episodes: Episodes, *, seed: int, **_: Any) -> TransitionEvaluator:
         """Keep the data: networks belong to policies and are trained with them."""
-        return TransitionEvaluator(
-            settings=self,
-            log=episodes,
-            seed=seed,
-            data=describe_data(episodes),
-            notes=tuple(episodes.notes),
-            cache=cache,
-        )
+        return TransitionEvaluator(settings=self, seed=seed, log=episodes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -116,9 +109,7 @@ def round_schedule(settings: TransitionEstimator, *, learning_rate: float) -> Sc
 
 def check_training(settings: TransitionEstimator, rate: str) -> None:
     """Refuse settings that no networks can be trained with on transitions; `rate` names one within (0, 1]."""
-    for name in ("rounds", "steps", "batch", "draws", "resamples"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
+    check_counts(settings, "rounds", "steps", "batch", "draws", "resamples")
     if not settings.units or min(settings.units) < 1:
         raise InputError(f"setting units={settings.units}: at least one hidden layer of one unit is needed")
     if not 0 < getattr(settings, rate) <= 1:

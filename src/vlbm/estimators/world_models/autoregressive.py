@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import PRNGKeyArray
 
 from vlbm.errors import InputError
 from vlbm.estimators.world_models.transition import TransitionModel
@@ -40,31 +37,13 @@ class AutoRegressive(TransitionModel):
         if self.member_weight < 0:
             raise InputError(f"setting member_weight={self.member_weight}: must not be negative")
 
-    def build(
-        self,
-        *,
-        observations: int,
-        actions: int,
-        termination_rate: float,
-        key: PRNGKeyArray,
-        **fields: Any,
-    ) -> AutoRegressiveWorld:
-        def make(key: PRNGKeyArray) -> Member:
-            return Member(
-                observations,
-                actions,
-                units=self.units,
-                masked_units=self.masked_units,
-                floor=self.scale_floor,
-                termination_rate=termination_rate,
-                key=key,
-            )
+    def make_member(self, observations: int, actions: int, **options: Any) -> Member:
+        return Member(observations, actions, masked_units=self.masked_units, **options)
 
+    def make_ensemble(self, members: Member, **fields: Any) -> AutoRegressiveWorld:
         return AutoRegressiveWorld(
-            members=eqx.filter_vmap(make)(jax.random.split(key, self.members)),
+            members=members,
             weight_root=jnp.ones(self.members),
             member_weight=self.member_weight,
-            emission=self.emission,
-            terminates=termination_rate > 0,
             **fields,
         )

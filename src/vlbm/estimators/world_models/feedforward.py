@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
-import jax
-from jaxtyping import PRNGKeyArray
-
 from vlbm.estimators.world_models.transition import TransitionModel
 from vlbm.worlds.feedforward import EnsembleImagination, EnsembleKind, FeedForwardWorld, Member
 
@@ -31,26 +27,8 @@ class FeedForward(TransitionModel):
             sampling=self.sampling, clip_margin=self.clip_margin, ensemble=self.ensemble
         )
 
-    def build(
-        self,
-        *,
-        observations: int,
-        actions: int,
-        termination_rate: float,
-        key: PRNGKeyArray,
-        **fields: Any,
-    ) -> FeedForwardWorld:
-        def make(key: PRNGKeyArray) -> Member:
-            return Member(
-                observations,
-                actions,
-                units=self.units,
-                floor=self.scale_floor,
-                termination_rate=termination_rate,
-                key=key,
-            )
+    def make_member(self, observations: int, actions: int, **options: Any) -> Member:
+        return Member(observations, actions, **options)
 
-        members = eqx.filter_vmap(make)(jax.random.split(key, self.members))
-        return FeedForwardWorld(
-            members=members, emission=self.emission, terminates=termination_rate > 0, **fields
-        )
+    def make_ensemble(self, members: Member, **fields: Any) -> FeedForwardWorld:
+        return FeedForwardWorld(members=members, **fields)

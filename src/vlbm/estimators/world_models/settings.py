@@ -19,8 +19,8 @@ from vlbm.data.outcomes import describe_left_out
 from vlbm.data.sampler import MappedSampler, Plan, Sampler, Window
 from vlbm.data.scaler import Scaler
 from vlbm.data.view import EpisodeView
-from vlbm.errors import InputError
-from vlbm.estimators.base import Estimator, describe_data, flatten_settings
+from vlbm.errors import InputError, check_counts
+from vlbm.estimators.base import Estimator, flatten_settings
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.estimators.world_models.validation import open_loop_validation, warn_if_untrained
 from vlbm.nn.optimiser import Schedule
@@ -118,7 +118,7 @@ class WorldModel(Estimator[WorldEvaluator]):
         kept = select(trained, self.keep or self.models)
         worlds = tuple(world for world, _ in kept)
         histories = tuple(replace(history, interrupted=interrupted) for _, history in kept)
-        notes = [*episodes.notes, *left_out, *_warn_of_state_ids(episodes)]
+        notes = [*left_out, *_warn_of_state_ids(episodes)]
         if interrupted:
             reached = ", ".join(str(history.best_step) for history in histories)
             notes.append(
@@ -132,7 +132,6 @@ class WorldModel(Estimator[WorldEvaluator]):
             initial=episodes.initial_observations(),
             horizon=episodes.longest,
             seed=seed,
-            data=describe_data(episodes),
             histories=histories,
             support=None if episodes.mapped else Support.of(episodes, seed=seed),
             notes=tuple(notes),
@@ -252,9 +251,7 @@ def check_enough(episodes: Episodes) -> None:
 
 def check_training(settings: Any, counts: tuple[str, ...]) -> None:
     """Refuse settings that no world can be trained with; `counts` must be at least 1."""
-    for name in (*counts, "batch", "steps", "validate_every", "models"):
-        if getattr(settings, name) < 1:
-            raise InputError(f"setting {name}={getattr(settings, name)}: must be at least 1")
+    check_counts(settings, *counts, "batch", "steps", "validate_every", "models")
     if not 0 < settings.held_out < 1:
         raise InputError(f"setting held_out={settings.held_out}: must lie between 0 and 1")
     if settings.keep is not None and settings.keep < 1:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
@@ -82,6 +84,30 @@ class TransitionModel(WorldModel):
 
     def plan(self, longest: int) -> Plan:
         return Plan(self.batch, steps=1)
+
+    @abstractmethod
+    def make_member(self, observations: int, actions: int, **options: Any) -> Any:
+        """A network of an ensemble."""
+
+    @abstractmethod
+    def make_ensemble(self, members: Any, **fields: Any) -> Any:
+        """The world of these networks, which are stacked."""
+
+    def build(
+        self, *, observations: int, actions: int, termination_rate: float, key: PRNGKeyArray, **fields: Any
+    ) -> Any:
+        def make(key: PRNGKeyArray) -> Any:
+            return self.make_member(
+                observations,
+                actions,
+                units=self.units,
+                floor=self.scale_floor,
+                termination_rate=termination_rate,
+                key=key,
+            )
+
+        members = eqx.filter_vmap(make)(jax.random.split(key, self.members))
+        return self.make_ensemble(members, emission=self.emission, terminates=termination_rate > 0, **fields)
 
     def loss(self, model: Any, batch: Window, key: PRNGKeyArray) -> LossOutput:
         terms = jax.tree.map(jnp.mean, jax.vmap(model.objective)(batch))
