@@ -21,9 +21,9 @@ ARRAYS = (jax.Array, np.ndarray)  # trained models have the former, loaded ones 
 REPLICATED, SHARDED = PartitionSpec(), PartitionSpec(DEVICE_AXIS)
 
 
-def count_shards(batch: int, *, smallest: int = 1) -> int:
-    """The number of devices that divides a batch evenly, with at least `smallest` examples on each."""
-    most = min(len(jax.local_devices()), max(batch // smallest, 1))
+def count_shards(batch: int) -> int:
+    """The number of devices that divides a batch evenly."""
+    most = min(len(jax.local_devices()), batch)
     return max(shards for shards in range(1, most + 1) if batch % shards == 0)
 
 

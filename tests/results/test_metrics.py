@@ -10,13 +10,10 @@ import pytest
 from vlbm.errors import InputError
 from vlbm.results.metrics import (
     absolute_error,
-    aggregate,
-    bootstrap,
     dope_regret,
     normalised_absolute_error,
     rank_correlation,
     regret,
-    resample_metric,
 )
 from vlbm.suites.dope import find_problem
 
@@ -149,69 +146,3 @@ def test_one_policy_cannot_be_compared(metric):
 def test_k_counts_policies(k):
     with pytest.raises(InputError, match="give k from 1 to 3"):
         regret(np.arange(3.0), np.arange(3.0), k)
-
-
-def test_the_bootstrap_is_the_same_for_the_same_seed_only():
-    rng = np.random.default_rng(3)
-    estimated, true = rng.normal(size=11), rng.normal(size=11)
-    one, again, other = (bootstrap(rank_correlation, estimated, true, seed=seed) for seed in (0, 0, 1))
-    assert one == again
-    assert one != other
-    assert one.lower < one.mean < one.upper
-    assert one.resamples == 1000
-
-
-def test_the_bootstrap_of_a_mean_has_the_spread_that_theory_gives():
-    true = np.zeros(40)
-    estimated = np.random.default_rng(4).normal(size=40)
-    drawn = bootstrap(absolute_error, estimated, true, resamples=4000)
-    sizes = np.abs(estimated)
-    assert drawn.mean == pytest.approx(sizes.mean(), abs=0.01)
-    assert drawn.standard_deviation == pytest.approx(sizes.std() / np.sqrt(40), rel=0.05)
-    # The middle 95 % of something close to normal.
-    assert drawn.upper - drawn.lower == pytest.approx(2 * 1.96 * drawn.standard_deviation, rel=0.1)
-
-
-def test_resamples_of_a_single_policy_are_left_out_and_counted():
-    estimated, true = np.array([1.0, 2]), np.array([3.0, 4])
-    values = resample_metric(rank_correlation, estimated, true, resamples=200)
-    drawn = bootstrap(rank_correlation, estimated, true, resamples=200)
-    assert 60 < drawn.resamples < 140
-    assert drawn.resamples == np.isfinite(values).sum()
-    assert (drawn.mean, drawn.standard_deviation) == (1, 0)
-
-
-def test_a_perfect_estimator_is_perfect_in_every_resample():
-    true = np.random.default_rng(5).normal(size=11)
-    drawn = bootstrap(partial(regret, k=1), true, true)
-    assert (drawn.mean, drawn.lower, drawn.upper) == (0, 0, 0)
-
-
-def test_a_bootstrap_without_any_value_says_so():
-    with pytest.raises(InputError, match="no resample has a value"):
-        bootstrap(rank_correlation, np.arange(3.0), np.ones(3))
-    with pytest.raises(InputError, match="level"):
-        bootstrap(regret, np.arange(3.0), np.arange(3.0), level=95)
-
-
-def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end():
-    both = aggregate([-1000.0, 1, 2, 3, 4, 5, 6, 70])
-    assert both.mean == pytest.approx(-909 / 8)
-    assert both.interquartile_mean == pytest.approx((2 + 3 + 4 + 5) / 4)
-    assert both.tasks == 8
-    assert aggregate([4.0]).interquartile_mean == 4
-
-
-def test_the_interquartile_mean_is_scipys_trimmed_mean():
-    from scipy.stats import trim_mean
-
-    rng = np.random.default_rng(6)
-    for count in range(1, 33):
-        values = rng.normal(size=count)
-        assert aggregate(values).interquartile_mean == pytest.approx(trim_mean(values, 0.25))
-
-
-@pytest.mark.parametrize("values", [[], [0.3, float("nan")]])
-def test_tasks_without_a_value_are_not_averaged_over(values):
-    with pytest.raises(InputError, match="aggregate"):
-        aggregate(values)

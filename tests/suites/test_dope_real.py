@@ -8,7 +8,6 @@ from dope_files import write_d4rl
 
 from vlbm.results.metrics import (
     absolute_error,
-    bootstrap,
     dope_regret,
     normalised_absolute_error,
     rank_correlation,
@@ -96,4 +95,3 @@ def test_door_human_goes_from_demonstrations_to_metrics(files, monkeypatch):
     assert [row.policy for row in estimates] == list(task.policies)
     for metric in (rank_correlation, regret, dope_regret, absolute_error, normalised_absolute_error):
         assert np.isfinite(metric(estimated, true))
-        assert np.isfinite(bootstrap(metric, estimated, true, resamples=50).standard_deviation)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from vlbm.errors import InputError
-
-Metric = Callable[[Any, Any], float]
 
 
 def rank_correlation(
@@ -71,85 +67,6 @@ def normalised_absolute_error(
     estimated, true = _check_vectors(estimated, true)
     extent = np.ptp(true)
     return float(np.abs(estimated - true).mean() / extent) if extent > 0 else float("nan")
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """A metric over policies resampled with replacement."""
-
-    mean: float
-    standard_deviation: float
-    lower: float
-    upper: float
-    resamples: int  # how many of those drawn had a value
-
-
-def bootstrap(
-    metric: Metric,
-    estimated: Float[np.ndarray, " policies"],
-    true: Float[np.ndarray, " policies"],
-    *,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Bootstrap:
-    """The variability of a metric over policies: DOPE's bootstrap over policies.
-
-    `lower` and `upper` hold `level` of the resampled values between them. Resamples without a value
-    (see `resampled`) are left out, and counted.
-    """
-    if not 0 < level < 1:
-        raise InputError(f"level={level}: must lie between 0 and 1, such as 0.95")
-    values = resample_metric(metric, estimated, true, resamples=resamples, seed=seed)
-    values = values[~np.isnan(values)]
-    if len(values) == 0:
-        raise InputError("bootstrap: no resample has a value of this metric; give more policies")
-    lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Bootstrap(float(values.mean()), float(values.std()), float(lower), float(upper), len(values))
-
-
-def resample_metric(
-    metric: Metric,
-    estimated: Float[np.ndarray, " policies"],
-    true: Float[np.ndarray, " policies"],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> Float[np.ndarray, " resamples"]:
-    """The metric of every resample; NaN where one policy was drawn over and over, or has no value."""
-    estimated, true = _check_vectors(estimated, true)
-    if resamples < 1:
-        raise InputError(f"resamples={resamples}: give at least 1")
-    drawn = np.random.default_rng(seed).integers(len(true), size=(resamples, len(true)))
-    return np.array(
-        [metric(estimated[rows], true[rows]) if (rows != rows[0]).any() else float("nan") for rows in drawn]
-    )
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """One metric over many tasks."""
-
-    mean: float
-    interquartile_mean: float
-    tasks: int
-
-
-def aggregate(values: Iterable[float]) -> Aggregate:
-    """The mean over tasks, and the interquartile mean, which is robust to outliers.
-
-    A quarter of the tasks, rounded down, is left out at each end.
-    """
-    found = np.sort(np.asarray(list(values), np.float64))
-    if len(found) == 0:
-        raise InputError("aggregate: there are no tasks to average over")
-    if not np.isfinite(found).all():
-        raise InputError(
-            "aggregate: a task has no value of this metric (NaN or infinite); leave it out by name, "
-            "so that readers know which tasks were averaged"
-        )
-    cut = len(found) // 4
-    return Aggregate(float(found.mean()), float(found[cut : len(found) - cut].mean()), len(found))
 
 
 def _loss(estimated: np.ndarray, true: np.ndarray, k: int) -> float:
