@@ -21,7 +21,7 @@ class Walk(World):
     spread: float = eqx.field(static=True)
     imagination: Imagination = eqx.field(static=True)
     n_actions: int | None = eqx.field(static=True)
-    terminates: bool = eqx.field(static=True, default=False)
+    terminates: bool = eqx.field(static=True)
 
     def draw_noise(self, key):
         return self.spread * jax.random.normal(key)
@@ -59,5 +59,6 @@ def walk(logs: Episodes, spread: float = 1.0) -> Walk:
         spread=spread,
         imagination=Imagination(),
         n_actions=None,
+        terminates=False,
         **scale,
     )

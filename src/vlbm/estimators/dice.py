@@ -89,13 +89,79 @@ class DICE(DensityRatio):
             )
 
     def make_model(self, problem: Problem, data: Transitions, key: PRNGKeyArray) -> Saddle:
-        return Saddle.make(problem, data, self, key=key)
+        """Untrained: zeta is 1 everywhere."""
+        nu_key, zeta_key = jax.random.split(key)
+        options: Any = {"units": self.units, "layer_norm": self.layer_norm}
+        nu = Network.make(data, **options, start=0.0, key=nu_key)
+        zeta = Network.make(data, **options, positive=self.positive, start=1.0, key=zeta_key)
+        nu, zeta = repeat((nu, zeta), data.policies)
+        reward, steps = problem.reward.astype(float), 1 / problem.end_rate
+        spread = float(reward.std()) or 1.0
+        # Where zeta is 1, nu solves the Bellman equation for rewards less what zeta costs.
+        mean = float(reward.mean()) / spread if self.reward else 0.0
+        offset, unit = (mean - self.dual_regulariser) * steps, steps
+        if self.primal_regulariser:
+            offset, unit = 0.0, 1.0
+        scales = (jnp.float32(part) for part in (offset, unit, spread, problem.end_rate))
+        return Saddle(nu, zeta, jnp.zeros(data.policies), zeta, *scales)
 
     def loss(self, model: Saddle, batch: Batch, key: PRNGKeyArray) -> LossOutput:
-        return saddle_loss(model, batch, self)
+        """The Lagrangian of every policy on a batch, to descend in nu and lambda and to ascend in zeta."""
+        offset, unit, spread, end_rate = jax.lax.stop_gradient(
+            (model.offset, model.unit, model.spread, model.end_rate)
+        )
+
+        def of_policy(nu: Network, zeta: Network, lam: Array, next_a: Array, initial_a: Array) -> Array:
+            def value(s: Array, a: Array) -> Array:
+                return offset + unit * jax.vmap(nu)(s, a)
+
+            initial = initial_term(self, value(batch.initial_s, initial_a), lam, end_rate)
+            step = step_term(
+                self,
+                jax.vmap(reverse_gradient(zeta))(batch.s, batch.a),
+                value(batch.s, batch.a),
+                value(batch.next_s, next_a),
+                lam,
+                reward=batch.reward / spread,
+                continuation=batch.continuation,
+                end_rate=end_rate,
+            )
+            return initial.mean() + step.mean()
+
+        of_each = eqx.filter_vmap(of_policy, in_axes=(eqx.if_array(0), eqx.if_array(0), 0, 1, 1))
+        losses = of_each(model.nu, model.zeta, model.lam, batch.next_a, batch.initial_a)
+        average = follow(jax.lax.stop_gradient(model.average), model.zeta, self.averaging)
+        moved = eqx.tree_at(lambda model: model.average, model, average)
+        # A sum: every policy has its own gradient, whatever the others do.
+        return LossOutput(losses.sum(), {"lagrangian": losses.mean()}, moved)
 
     def solve(self, model: Saddle, data: Transitions, policy: int) -> Float[np.ndarray, " steps"]:
-        return solve_ratio(model, data, policy, self)
+        """The ratios of one policy, with both last layers at the saddle point that their features allow.
+
+        A positive ratio is max(phi . theta, 0). Where it is 0 it has no slope: these steps are left out and
+        the rest is solved again, a few times, each going half of the way.
+        """
+        nu, zeta = jax.tree.map(lambda leaf: leaf[policy], (model.nu, model.average))
+        number = jnp.int32(policy)  # an argument of compiled programs, which serve all policies
+        initial = np.append(float(model.end_rate) * initial_features(nu, data, number), 1.0)
+        theta, found = None, np.ones(data.steps)
+        for _ in range(PASSES if self.positive else 1):
+            sums: list[Any] = [0.0] * 4
+            for part, count in split_rows(np.arange(data.steps)):
+                counted = jnp.arange(len(part)) < count
+                used = counted & jnp.asarray(found[part] > 0) if self.positive else counted
+                products = _sum_products(
+                    nu, zeta, data, number, part, counted, used, model.end_rate, model.spread
+                )
+                # In double precision: what a slow change weighs is the inverse of a small difference.
+                sums = [old + np.asarray(new, np.float64) for old, new in zip(sums, products, strict=True)]
+            zeta_square, nu_square, flow, earned = (total / data.steps for total in sums)
+            solved = solve_saddle_point(self, zeta_square, nu_square, flow, earned, initial)
+            theta = solved if theta is None else (theta + solved) / 2
+            found = apply_last_layer(zeta, data, theta)
+            if (found > 0).all():
+                break
+        return np.maximum(found, 0.0) if self.positive else found
 
 
 @dataclass(frozen=True)
@@ -133,24 +199,6 @@ class Saddle(eqx.Module):
     unit: Float[Array, ""]
     spread: Float[Array, ""]  # of rewards
     end_rate: Float[Array, ""]
-
-    @classmethod
-    def make(cls, problem: Problem, data: Transitions, settings: DICE, *, key: PRNGKeyArray) -> Saddle:
-        """Untrained: zeta is 1 everywhere."""
-        nu_key, zeta_key = jax.random.split(key)
-        options: Any = {"units": settings.units, "layer_norm": settings.layer_norm}
-        nu = Network.make(data, **options, start=0.0, key=nu_key)
-        zeta = Network.make(data, **options, positive=settings.positive, start=1.0, key=zeta_key)
-        nu, zeta = repeat((nu, zeta), data.policies)
-        reward, steps = problem.reward.astype(float), 1 / problem.end_rate
-        spread = float(reward.std()) or 1.0
-        # Where zeta is 1, nu solves the Bellman equation for rewards less what zeta costs.
-        mean = float(reward.mean()) / spread if settings.reward else 0.0
-        offset, unit = (mean - settings.dual_regulariser) * steps, steps
-        if settings.primal_regulariser:
-            offset, unit = 0.0, 1.0
-        scales = (jnp.float32(part) for part in (offset, unit, spread, problem.end_rate))
-        return cls(nu, zeta, jnp.zeros(data.policies), zeta, *scales)
 
 
 # The Lagrangian (Yang et al., 2020, with f(x) = x^2 / 2) is the mean of `initial_term` over initial
@@ -192,70 +240,9 @@ def step_term(
     return zeta * residual + penalty / 2
 
 
-def saddle_loss(model: Saddle, batch: Batch, settings: DICE) -> LossOutput:
-    """The Lagrangian of every policy on a batch, to descend in nu and lambda and to ascend in zeta."""
-    offset, unit, spread, end_rate = jax.lax.stop_gradient(
-        (model.offset, model.unit, model.spread, model.end_rate)
-    )
-
-    def of_policy(nu: Network, zeta: Network, lam: Array, next_a: Array, initial_a: Array) -> Array:
-        def value(s: Array, a: Array) -> Array:
-            return offset + unit * jax.vmap(nu)(s, a)
-
-        initial = initial_term(settings, value(batch.initial_s, initial_a), lam, end_rate)
-        step = step_term(
-            settings,
-            jax.vmap(reverse_gradient(zeta))(batch.s, batch.a),
-            value(batch.s, batch.a),
-            value(batch.next_s, next_a),
-            lam,
-            reward=batch.reward / spread,
-            continuation=batch.continuation,
-            end_rate=end_rate,
-        )
-        return initial.mean() + step.mean()
-
-    of_each = eqx.filter_vmap(of_policy, in_axes=(eqx.if_array(0), eqx.if_array(0), 0, 1, 1))
-    losses = of_each(model.nu, model.zeta, model.lam, batch.next_a, batch.initial_a)
-    average = follow(jax.lax.stop_gradient(model.average), model.zeta, settings.averaging)
-    # A sum: every policy has its own gradient, whatever the others do.
-    return LossOutput(
-        losses.sum(), {"lagrangian": losses.mean()}, eqx.tree_at(lambda model: model.average, model, average)
-    )
-
-
 def reverse_gradient(network: Any) -> Any:
     """The same network with the opposite gradient: where a loss descends, it ascends."""
     return jax.tree.map(lambda leaf: 2 * jax.lax.stop_gradient(leaf) - leaf, network)
-
-
-def solve_ratio(model: Saddle, data: Transitions, number: int, settings: DICE) -> Float[np.ndarray, " steps"]:
-    """The ratios of one policy, with both last layers at the saddle point that their features allow.
-
-    A positive ratio is max(phi . theta, 0). Where it is 0 it has no slope: these steps are left out and the
-    rest is solved again, a few times, each going half of the way.
-    """
-    nu, zeta = jax.tree.map(lambda leaf: leaf[number], (model.nu, model.average))
-    policy = jnp.int32(number)  # an argument of compiled programs, which serve all policies
-    initial = np.append(float(model.end_rate) * initial_features(nu, data, policy), 1.0)
-    theta, found = None, np.ones(data.steps)
-    for _ in range(PASSES if settings.positive else 1):
-        sums: list[Any] = [0.0] * 4
-        for part, count in split_rows(np.arange(data.steps)):
-            counted = jnp.arange(len(part)) < count
-            used = counted & jnp.asarray(found[part] > 0) if settings.positive else counted
-            products = _sum_products(
-                nu, zeta, data, policy, part, counted, used, model.end_rate, model.spread
-            )
-            # In double precision: what a slow change weighs is the inverse of a small difference.
-            sums = [old + np.asarray(new, np.float64) for old, new in zip(sums, products, strict=True)]
-        zeta_square, nu_square, flow, earned = (total / data.steps for total in sums)
-        solved = solve_saddle_point(settings, zeta_square, nu_square, flow, earned, initial)
-        theta = solved if theta is None else (theta + solved) / 2
-        found = apply_last_layer(zeta, data, theta)
-        if (found > 0).all():
-            break
-    return np.maximum(found, 0.0) if settings.positive else found
 
 
 @eqx.filter_jit
