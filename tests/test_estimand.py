@@ -76,6 +76,19 @@ def test_policies_act_in_one_of_two_ways():
         Estimand(0.9, 5, "sampled")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("discount", "horizon", "message"),
+    [
+        (1.0, None, "discount 1: without a horizon values need not be finite"),
+        (1.5, 3, "discount 1.5: must be above 0 and at most 1"),
+        (0.9, 0, "horizon 0: must be at least 1"),
+    ],
+)
+def test_a_return_that_does_not_exist_is_no_estimand(discount, horizon, message):
+    with pytest.raises(InputError, match=message):
+        Estimand(discount, horizon, "mean")
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_that_needs_a_time_limit_says_so_and_what_to_do(method):
     estimator = make_estimator(method)

@@ -43,7 +43,7 @@ class Case:
     endless: bool = False
     confidence: float = 0.999
     logged: bool = True  # False takes the log-probabilities away
-    rounding: float = 1e-5  # how far company may move a value, as a share of it
+    rounding: float = 1e-5  # how far other policies may move a value, as a share of it
     options: Mapping[str, Any] = field(default_factory=dict)  # of evaluate
     # Fields that differ on some systems, by name: settings follow the size of the problem.
     elsewhere: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ CASES = {
         rounding=SOLVED,  # of its critic's equations
         elsewhere={"sepsis": {"estimator": DoublyRobust(kind="wdr", critic=replace(FQE_SEPSIS, steps=300))}},
     ),
-    # World models foresee densities of vectors: they do not apply where an observation is one of some states,
+    # World models model densities of vectors: they do not apply where an observation is one of some states,
     # and say so (tests/estimators/worlds). Of three models none is far from Student's wide intervals: 95 %.
     "vlbm": Case(
         VLBM(
