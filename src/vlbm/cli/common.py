@@ -202,7 +202,7 @@ def learns_a_world(method: str) -> bool:
     """Whether a method fits a world model that can be saved."""
     from vlbm.estimators.registry import settings_type_of
 
-    return hasattr(settings_type_of(method), "train_world")
+    return settings_type_of(method).imagines  # type: ignore[attr-defined]
 
 
 def save_evaluator(evaluator: Any, directory: Path) -> None:
