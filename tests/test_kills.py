@@ -36,8 +36,8 @@ COMMANDS: dict[str, list[Any]] = {
     "demo": ["demo", "--output", "run", "--quiet", "--set", *TINY],
     "data make": ["data", "make", "pendulum-random", "--steps", 400, "--output", "run/made.npz", "--quiet"],
     "benchmark report": ["benchmark", "report", "kept", "--output", "run", "--formats", "md,csv", "--quiet"],
-    "benchmark": ["benchmark", "run", "pendulum", "--methods", "is,ff", "--seeds", "2", "--set", *SMALL[1:],
-                  "is.resamples=20", "--out", "run", "--quiet"],
+    "benchmark run": ["benchmark", "run", "pendulum", "--methods", "is,ff", "--seeds", "2", "--set",
+                      *SMALL[1:], "is.resamples=20", "--out", "run", "--quiet"],
     "report": ["report", "kept", "--output", "run/page.html"],
     "policy": [],
 }  # fmt: skip

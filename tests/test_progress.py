@@ -130,8 +130,8 @@ def test_bars_that_begin_in_passing_disappear_and_lines_stay(console):
                 work(shown.with_title("training"), 3)
             assert list(progress._bars.phases) == ["cells"]
             report(cell, None)
-            progress.say(f"cell {cell} has finished")
-    assert lines(console)[:2] == ["cell 1 has finished", "cell 2 has finished"]
+            progress.say(f"cell {cell} has finished\x1b[31m")
+    assert lines(console)[:2] == ["cell 1 has finished␛[31m", "cell 2 has finished␛[31m"]
     assert "2/2" in lines(console)[2]
     assert not any("training" in line for line in lines(console))
 

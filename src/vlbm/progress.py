@@ -83,7 +83,9 @@ class TerminalProgress(Progress):
             yield TerminalProgress(self.title, self.console, bars, self._parts * parts, self.owner)
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        from vlbm.terminal import show_controls
+
+        self.console.print(show_controls(text), highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def passing(self) -> Iterator[Progress]:
@@ -186,7 +188,7 @@ def _open_bars(console: Any) -> Iterator[Bars]:
         yield bars
     finally:
         bars.finish()
-        if bars.phases:
+        if columns.live.is_started:
             columns.stop()
         if picture is not None:
             picture.draw(at_once=True)

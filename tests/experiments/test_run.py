@@ -72,21 +72,23 @@ def test_a_finished_cell_is_not_run_again_and_others_can_be_added(tmp_path):
     assert len(read_rows(tmp_path)) == 4
 
 
-@pytest.mark.parametrize("what", ["data", "estimand", "version of vlbm", "policies"])
+@pytest.mark.parametrize(
+    "what", ["other data", "another estimand", "another version of vlbm", "other policies"]
+)
 def test_a_row_made_from_something_else_is_one_clear_error(what, tmp_path, monkeypatch):
     cells = made_plan(seeds=(0,), right=Known())
     question = made_question()
     run(tmp_path, cells)
     match what:
-        case "data":
+        case "other data":
             question = made_question(logs=LOGS.select(range(3)))
-        case "estimand":
+        case "another estimand":
             question = made_question(discount=0.5)
-        case "version of vlbm":
+        case "another version of vlbm":
             monkeypatch.setattr(row_store, "VERSION", "99.0")
-        case "policies":
+        case "other policies":
             monkeypatch.setitem(known_tasks.__globals__, "TRUTH", {"poor": 1.0})
-    with pytest.raises(InputError, match=rf"one/right-.*-0\.json: was made with another {what};"):
+    with pytest.raises(InputError, match=rf"one/right-.*-0\.json: was made with {what};"):
         run(tmp_path, cells, question=question)
 
 

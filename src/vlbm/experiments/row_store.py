@@ -102,16 +102,16 @@ class RowStore(Store[Row]):
         # Methods that weigh actions may answer for sampled ones.
         answered = (known.estimand, replace(known.estimand, actions="sample"))
         differing = {
-            "data": row.data["checksum"] != known.data["checksum"],
-            "version of vlbm": row.version != VERSION,
-            "estimand": row.estimand not in answered,
-            "policies": row.truth is not None and dict(row.truth) != known.truth,
+            "other data": row.data["checksum"] != known.data["checksum"],
+            "another version of vlbm": row.version != VERSION,
+            "another estimand": row.estimand not in answered,
+            "other policies": row.truth is not None and dict(row.truth) != known.truth,
         }
         names = [name for name, differs in differing.items() if differs]
         if names:
             raise InputError(
-                f"{self._locate(cell)}: was made with another {' and another '.join(names)}; give the "
-                "benchmark another directory, or delete the file to run its cell again"
+                f"{self._locate(cell)}: was made with {' and '.join(names)}; give the benchmark "
+                "another directory, or delete the file to run its cell again"
             )
 
     def _make_row(self, cell: Cell, outcome: Outcome) -> Row:
