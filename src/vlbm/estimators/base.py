@@ -37,6 +37,7 @@ SAMPLED = (
     "it answers for sampled actions, though mean ones were asked for: where actions are continuous, a mean "
     "action has no importance weight"
 )
+LONGEST = 10**9  # steps that a horizon can have
 NO_LOG_PROB = "without log-probabilities, which importance weights are made of"
 # Called with the episodes that every policy had in one of the worlds, by the number of the world.
 Recorder = Callable[[int, Mapping[str, Episodes]], None]
@@ -373,8 +374,9 @@ def check_request(
         )
     if horizon is None or horizon == math.inf:
         return
-    if not horizon >= 1:
-        raise InputError(f"horizon {horizon}: must be at least 1")
+    if not 1 <= horizon <= LONGEST:
+        bound = f"at most {LONGEST:,}, or inf for no time limit" if horizon > LONGEST else "at least 1"
+        raise InputError(f"horizon {horizon}: must be {bound}")
     if horizon != int(horizon):
         raise InputError(f"horizon {horizon}: must be a whole number of steps, or inf for no time limit")
 
