@@ -14,6 +14,7 @@ Actions = Literal["mean", "sample"]
 Horizon = int | float | None
 ACTION_SENTENCES = {"mean": "policies act by their mean", "sample": "policies sample their actions"}
 ACTION_WORDS = {"mean": "mean", "sample": "sampled"}
+LONGEST = 10**9  # steps that a horizon can have
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,11 @@ class Estimand:
                 "discount 1: without a horizon values need not be finite; give a horizon, or a discount "
                 "below 1"
             )
-        if self.horizon is not None and not self.horizon >= 1:
-            raise InputError(f"horizon {self.horizon}: must be at least 1")
+        if self.horizon is not None and not 1 <= self.horizon <= LONGEST:
+            bound = (
+                f"at most {LONGEST:,}, or inf for no time limit" if self.horizon > LONGEST else "at least 1"
+            )
+            raise InputError(f"horizon {self.horizon}: must be {bound}")
 
     @classmethod
     def from_request(cls, *, discount: float, horizon: Horizon, actions: Actions, longest: int) -> Estimand:

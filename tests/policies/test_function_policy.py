@@ -107,6 +107,16 @@ def test_a_module_on_the_path_is_not_replaced_by_one_of_the_folder(tmp_path, mon
     assert sys.modules["vlbm.policies"] is before
 
 
+def test_a_function_that_fails_is_named_with_its_line(tmp_path, monkeypatch, observation):
+    name = f"failing_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text("def act(seen):\n    return seen @ [[1.0]]\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        InputError, match=rf"failed on observations of shape .* \(ValueError: .*{name}.py, line 2\)"
+    ):
+        load_policy(f"{name}:act").mean(observation)
+
+
 def test_an_object_without_sizes_is_completed(observation):
     class Bare:
         def mean(self, observation):

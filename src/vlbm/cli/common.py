@@ -79,7 +79,7 @@ HorizonText = Annotated[
     ),
 ]
 Confidence = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The same seed gives the same numbers.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the interrupted run in the --save directory.")
 ]

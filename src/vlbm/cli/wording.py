@@ -6,7 +6,7 @@ import re
 
 # Arguments of Python functions as errors name them, and what is typed instead.
 OPTIONS = (
-    (re.compile(r"\bn_actions=(\d+)"), r"--n-actions \1"),
+    (re.compile(r"\bn_actions=(-?\d+)"), r"--n-actions \1"),
     (re.compile(r"\bn_actions\b"), "--n-actions"),
     (
         re.compile(r"\bcontinue it with resume=True(?=,)"),

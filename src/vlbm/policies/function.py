@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from operator import attrgetter
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray, Shaped
 
-from vlbm.errors import InputError
+from vlbm.errors import InputError, first_line
 from vlbm.policies.base import HostPolicy, Policy, TracedPolicy
 
 SPECIFICATION = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*(\.[^\W\d]\w*)*)")
@@ -42,14 +43,32 @@ class FunctionPolicy(HostPolicy):
         self.discrete = discrete
 
     def mean(self, observation: Float[np.ndarray, "batch obs"]) -> Shaped[np.ndarray, " batch *act"]:
-        return self._act(np.asarray(observation))
+        return self._call(self._act, observation)
 
     def sample(
         self, observation: Float[np.ndarray, "batch obs"], *, key: PRNGKeyArray
     ) -> Shaped[np.ndarray, " batch *act"]:
         if self._draw is None:
             return self.mean(observation)
-        return self._draw(np.asarray(observation), **({"key": key} if self._keyed else {}))
+        return self._call(self._draw, observation, **({"key": key} if self._keyed else {}))
+
+    def _call(self, function: Callable[..., Any], observation: Any, **options: Any) -> Any:
+        seen = np.asarray(observation)
+        try:
+            return function(seen, **options)
+        except InputError:
+            raise
+        except Exception as error:  # whatever the user's code raises
+            raise InputError(
+                f"a policy's function failed on observations of shape {seen.shape} ({_describe(error)}); it "
+                "must take many observations at once, one a row"
+            ) from error
+
+
+def _describe(error: Exception) -> str:
+    """What it says, and the line that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {first_line(error)}, {last.filename}, line {last.lineno}"
 
 
 def as_policy(candidate: Any, *, name: str = "policy") -> Policy:

@@ -193,3 +193,15 @@ def test_a_file_that_needs_more_memory_than_there_is_says_so(tmp_path, fields, m
     monkeypatch.setattr(np.lib.format, "read_array", run_out)
     with pytest.raises(InputError, match="asks for more memory than there is"):
         load(tmp_path / "data.npz")
+
+
+def test_a_number_of_actions_that_nothing_could_be_kept_for_is_refused(tmp_path):
+    (tmp_path / "steps.csv").write_text("observation,action,reward,episode\n0.5,0,1,0\n0.25,1,1,0\n")
+    assert load(tmp_path / "steps.csv", n_actions=1_000_000).action_size == 1_000_000
+    with pytest.raises(InputError, match="n_actions=1000001 is more than 1,000,000"):
+        load(tmp_path / "steps.csv", n_actions=1_000_001)
+
+
+def test_an_empty_name_is_no_folder():
+    with pytest.raises(InputError, match="no file has an empty name"):
+        load("")

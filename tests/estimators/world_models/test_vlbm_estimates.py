@@ -475,6 +475,7 @@ def test_the_users_rule_of_termination_is_obeyed(fitted):
         ({"discount": 0.0}, "discount 0.0: must be above 0"),
         ({"discount": 1.01}, "discount 1.01"),
         ({"horizon": 0}, "horizon 0: must be at least 1"),
+        ({"horizon": 10**20}, "horizon 100000000000000000000: must be at most 1,000,000,000, or inf"),
         ({"episodes": 0}, "episodes 0: must be at least 1"),
     ],
 )

@@ -116,6 +116,8 @@ def pack(
 
 def _check_kind(path: PathLike, n_actions: int | None, columns: dict[str, Any]) -> str:
     """The kind of a path; unsupported options are refused."""
+    if not os.fspath(path):
+        raise InputError("'': no file has an empty name; give the name of a file or folder")
     kind = _detect_kind(path)
     if kind is None:
         raise InputError(_explain_unreadable(path))
@@ -133,10 +135,12 @@ def _check_kind(path: PathLike, n_actions: int | None, columns: dict[str, Any]) 
 
 def make_columns(path: PathLike, columns: dict[str, Any]) -> Columns:
     """Columns by role, if these are roles."""
-    unknown = sorted(columns.keys() - {field.name for field in fields(Columns)})
+    roles = [field.name for field in fields(Columns)]
+    unknown = sorted(columns.keys() - set(roles))
     if unknown:
         raise InputError(
-            f"{path}: there is no option '{unknown[0]}'; options are n_actions, download and those of Columns"
+            f"{path}: there is no option '{unknown[0]}'; a column can be {', '.join(roles[:-1])} or "
+            f"{roles[-1]}"
         )
     return Columns(**columns)
 
@@ -194,8 +198,8 @@ def _explain_unreadable(path: PathLike) -> str:
         return f"{path}: there is no such file; check the path, or write minari:ID for a Minari data set"
     if place.is_dir():
         return (
-            f"{path}: is a directory without Minari's data/metadata.json or a {packed.DESCRIPTION} of packed "
-            "episodes; give a file, a Minari data set or what vlbm data pack has written"
+            f"{path}: is a directory without Minari's data/metadata.json or the {packed.DESCRIPTION} of "
+            "packed episodes; give a file, a Minari data set or what vlbm data pack has written"
         )
     head = _read_head(path)
     if not head:

@@ -16,6 +16,7 @@ Path = str | os.PathLike[str]
 
 # Models take an action as one number for each choice; more choices than this must be asked for.
 MOST_ACTIONS = 10_000
+MOST_ASKED_FOR = 1_000_000  # what users may say themselves: methods keep numbers for every action
 # A table of steps with more columns is no table of steps.
 MOST_COLUMNS = 16_384
 MOST_SHOWN = 40  # names in a message
@@ -148,6 +149,11 @@ def action_ids(
 
     `at` gives the row numbers to name in the message, where they are not 0, 1, 2, ...
     """
+    if n_actions is not None and n_actions > MOST_ASKED_FOR:
+        raise InputError(
+            f"{path}: n_actions={n_actions} is more than {MOST_ASKED_FOR:,}; number the actions from 0 "
+            "without gaps, or give them as vectors"
+        )
     wrong = (values < 0) | (values != np.floor(values)) if values.dtype.kind == "f" else values < 0
     if n_actions is not None:
         wrong |= values >= n_actions
