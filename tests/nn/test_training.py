@@ -403,7 +403,10 @@ def test_trainings_of_one_kind_share_a_compiled_program():
     once = len(traced)
     descend(evaluate, seed=1)
     assert len(traced) == once > 0
+    # Rounds and searches have other learning rates.
     descend(evaluate, schedule=Schedule(steps=60, learning_rate=0.2, validate_every=20))
+    assert len(traced) == once
+    descend(evaluate, schedule=Schedule(steps=60, learning_rate=0.1, decay_rate=0.1, validate_every=20))
     assert len(traced) == 2 * once
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -115,7 +115,9 @@ def train(
         model, best, optimiser_state = (jax.tree.map(_on_device, part) for part in restored)
 
     mapped = isinstance(data, MappedSampler)
-    advance = _compile_steps(loss, constants, batch, schedule, mapped, devices.shards)
+    # The learning rate is an argument, so that rounds and searches with other rates compile nothing.
+    unit_rate, rate = replace(schedule, learning_rate=1.0), jnp.float32(schedule.learning_rate)
+    advance = _compile_steps(loss, constants, batch, unit_rate, mapped, devices.shards)
 
     def save(step: int) -> None:
         if checkpoint is not None:
@@ -143,7 +145,7 @@ def train(
                         given = fixed[device] = put_on((data, key), device)
                     model, optimiser_state = put_on((model, optimiser_state), device)
                     model, optimiser_state, terms = advance(
-                        model, optimiser_state, *given, jnp.int32(begin), jnp.int32(done)
+                        model, optimiser_state, *given, rate, jnp.int32(begin), jnp.int32(done)
                     )
                     values = {name: float(term) for name, term in terms.items()}
                     if not mapped:
@@ -191,7 +193,7 @@ def _compile_steps(
     mapped: bool,
     shards: int,
 ) -> Callable[..., Any]:
-    """Several steps in one compiled call."""
+    """Several steps in one compiled call; `schedule` is for a learning rate of 1."""
     optimiser = schedule.optimiser()
 
     def draw(data: Any, key: PRNGKeyArray, index: Array, begin: Array) -> Any:
@@ -205,7 +207,9 @@ def _compile_steps(
 
     # No buffer donation: if Ctrl-C interrupts a call, the model from before it is still needed.
     @eqx.filter_jit
-    def advance(model: Any, optimiser_state: Any, data: Any, key: PRNGKeyArray, begin: Array, end: Array):
+    def advance(
+        model: Any, optimiser_state: Any, data: Any, key: PRNGKeyArray, rate: Array, begin: Array, end: Array
+    ):
         def step(index: Array, model: Any, optimiser_state: Any) -> tuple[Any, Any, dict[str, Scalar]]:
             draw_key, loss_key = _step_keys(key, index)
             drawn = draw(data, draw_key, index, begin)
@@ -214,6 +218,7 @@ def _compile_steps(
             gradient, evaluated = eqx.filter_grad(evaluate, has_aux=True)(model, drawn, loss_key)
             trained = eqx.filter(model, eqx.is_inexact_array)
             updates, optimiser_state = optimiser.update(gradient, optimiser_state, trained)
+            updates = jax.tree.map(lambda update: rate * update, updates)
             return eqx.apply_updates(evaluated.model, updates), optimiser_state, evaluated.terms
 
         terms = eqx.filter_eval_shape(step, begin, model, optimiser_state)[2]
