@@ -82,8 +82,8 @@ def test_one_policy_can_be_compared(folder):
                "--quiet") == 0  # fmt: skip
     assert sections("page.html") == ["ranking", "methods", "provenance"]
     assert json.loads(Path("out.json").read_text())["agreement"] == {
-        "wpdis": {"wpdis": 0.0, "wis": 0.0},
-        "wis": {"wpdis": 0.0, "wis": 0.0},
+        "wpdis": {"wpdis": None, "wis": None},
+        "wis": {"wpdis": None, "wis": None},
     }
 
 

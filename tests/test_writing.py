@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vlbm.errors import InputError
+from vlbm.errors import OutputError
 from vlbm.writing import is_standard_output, sweep, unfinished_folder, write_atomically, write_text
 
 
@@ -197,10 +197,10 @@ def little_room():
 
 def test_what_does_not_fit_is_one_error_that_names_the_file_and_leaves_nothing(tmp_path, little_room):
     target = tmp_path / "large.json"
-    with pytest.raises(InputError, match=r"large\.json: cannot be written \(File too large\); make room"):
+    with pytest.raises(OutputError, match=r"large\.json: cannot be written \(File too large\); make room"):
         write_text(target, "x" * 1000)
     with (
-        pytest.raises(InputError, match=r"folder: cannot be written"),
+        pytest.raises(OutputError, match=r"folder: cannot be written"),
         unfinished_folder(tmp_path / "folder") as unfinished,
     ):
         (unfinished / "large").write_bytes(bytes(1000))
@@ -209,5 +209,5 @@ def test_what_does_not_fit_is_one_error_that_names_the_file_and_leaves_nothing(t
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_device_that_takes_nothing_is_named():
-    with pytest.raises(InputError, match="/dev/full: cannot be written"):
+    with pytest.raises(OutputError, match="/dev/full: cannot be written"):
         write_text(Path("/dev/full"), "x")

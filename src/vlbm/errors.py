@@ -11,6 +11,10 @@ class InputError(ValueError):
     """Something the user gave cannot be used; the message names the file, the field and the remedy."""
 
 
+class OutputError(OSError):
+    """A file cannot be written, as on a disk that is full; the message names it and the remedy."""
+
+
 class TrainingDivergedError(RuntimeError):
     """The loss stopped being a number; the message names the step and the setting to change."""
 

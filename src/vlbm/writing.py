@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from vlbm.errors import InputError
+from vlbm.errors import OutputError
 from vlbm.locking import lock, lock_if_free
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk does not take more
@@ -80,11 +80,11 @@ def _name_failures(path: Path) -> Iterator[None]:
     """One error for whatever keeps a file from being written, such as a disk that is full."""
     try:
         yield
-    except BrokenPipeError:  # whoever read it has had enough
+    except (BrokenPipeError, OutputError):  # whoever read it has had enough; an inner write has said it
         raise
     except OSError as error:
         reason = error.strerror or error
-        raise InputError(
+        raise OutputError(
             f"{path}: cannot be written ({reason}); make room there, or give another place"
         ) from error
 

@@ -23,7 +23,7 @@ from vlbm.cli.settings import settings
 from vlbm.cli.suites import suites
 from vlbm.cli.wording import name_options
 from vlbm.cores import use_cores
-from vlbm.errors import InputError, TrainingDivergedError
+from vlbm.errors import InputError, OutputError, TrainingDivergedError
 from vlbm.version import VERSION
 from vlbm.writing import NO_ROOM
 
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
         if "jax" not in sys.modules:  # otherwise the calling program has set up JAX's devices
             use_cores()
         app(args=_expand_settings(given), prog_name="vlbm")
-    except InputError as error:
+    except (InputError, OutputError) as error:
         _fail(name_options(str(error)), 2)
     except TrainingDivergedError as error:
         _fail(name_options(str(error)), 3)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from vlbm.errors import InputError
+from vlbm.errors import InputError, OutputError
 from vlbm.writing import NO_ROOM
 
 Path = str | os.PathLike[str]
@@ -38,7 +38,7 @@ def translate_errors(path: Path, kind: str) -> Iterator[None]:
             "give it in smaller parts"
         ) from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
+        if isinstance(error, OutputError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
             raise  # of what is written meanwhile: the file that is read is sound
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(
