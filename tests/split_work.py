@@ -104,7 +104,7 @@ def flops(settings: WorldModel, logs, shards: int) -> float:
     state = schedule.optimiser().init(eqx.filter(world, eqx.is_inexact_array))
     advance = training._compile_steps(training.evaluate_loss, (settings,), plan, schedule, False, shards)
     arguments = put_on((world, state, sampler, jax.random.key(0)), make_sharding(shards))
-    compiled = advance.lower(*arguments, jnp.int32(0), jnp.int32(1)).compile()
+    compiled = advance.lower(*arguments, jnp.float32(1), jnp.int32(0), jnp.int32(1)).compile()
     return compiled.compiled.cost_analysis()["flops"]
 
 

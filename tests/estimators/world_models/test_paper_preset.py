@@ -8,7 +8,7 @@ import pytest
 
 from vlbm.estimators.registry import make_estimator
 from vlbm.estimators.world_models.vlbm import VLBM
-from vlbm.experiments.select import CONSTANTS, RATES
+from vlbm.experiments.grids import CONSTANTS, RATES
 
 IMPLEMENTATION = "appendix, implementation details"
 EXPERIMENTS = "section 4, experimental setup"
