@@ -20,6 +20,11 @@ from vlbm.compilation import enable_compilation_cache
 enable_compilation_cache()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of few long tests come first: at the end they would leave the other worker without work."""
+    items.sort(key=lambda item: not item.nodeid.startswith(("tests/docs/", "tests/worlds/")))
+
+
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs() -> Iterator[None]:
     """Every compiled program takes memory maps, of which a process has 65,530: past that JAX crashes."""

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def flops(settings: WorldModel, logs, shards: int) -> float:
         settings.plan(int(logs.length.max())),
     )
     sampler, world = Sampler.of(part), settings.make_world(part, key=jax.random.key(0))
-    schedule = Schedule.of(settings)
+    schedule = replace(Schedule.of(settings), learning_rate=1.0)  # the rate is an argument
     state = schedule.optimiser().init(eqx.filter(world, eqx.is_inexact_array))
     advance = training._compile_steps(training.evaluate_loss, (settings,), plan, schedule, False, shards)
     arguments = put_on((world, state, sampler, jax.random.key(0)), make_sharding(shards))
