@@ -133,7 +133,9 @@ def test_what_ascends_is_the_same_with_the_opposite_gradient():
     assert (value, slope) == (9.0, -6.0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", ["dice", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
+)
 def test_a_cut_off_episode_goes_on_and_one_that_ended_does_not(name):
     policies = {"even": blind(0.5, 0.5), "eager": blind(0.2, 0.8)}
     for terminated, stays in ((False, 1.0), (True, 1 - 1 / LENGTH)):

@@ -144,7 +144,7 @@ def test_a_fit_that_ctrl_c_ended_is_not_scored(tmp_path, monkeypatch):
     assert not (tmp_path / "search.json").exists()
 
 
-@pytest.mark.parametrize("score", ["open-loop", "elbo"])
+@pytest.mark.parametrize("score", [pytest.param("open-loop", marks=pytest.mark.slow), "elbo"])
 def test_a_model_that_has_learnt_something_scores_better_than_one_that_has_not(score):
     learnt = replace(SMALL, steps=150, validate_every=50)
     grid = make_grid(learning_rate=(1e-9, 1e-2))

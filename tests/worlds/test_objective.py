@@ -292,8 +292,8 @@ def name_of(kind: dict[str, Any]) -> str:
     ("kind", "normalisation"),
     [
         *((kind, "batch") for kind in (*KINDS[:5], ENSEMBLES[1])),
-        (KINDS[4], "none"),
-        # Twice as slow as the others, and made of the same parts.
+        # Twice as slow as the others or covered by them, and made of the same parts.
+        pytest.param(KINDS[4], "none", marks=pytest.mark.slow),
         *(pytest.param(kind, "batch", marks=pytest.mark.slow) for kind in (KINDS[5], ENSEMBLES[0])),
     ],
     ids=lambda value: value if isinstance(value, str) else name_of(value),
