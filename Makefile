@@ -21,7 +21,7 @@ test: $(VENV)/dev
 	$(BIN)/pytest $(TESTS)
 
 test-slow: $(VENV)/dev
-	$(BIN)/pytest -m slow
+	COMPILE_AS_USERS_DO=1 $(BIN)/pytest -m slow
 
 # Every benchmark, or some: make bench ONLY=rollout,fqe CORES=1
 bench: $(VENV)/dev

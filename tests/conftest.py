@@ -8,8 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Compiling dominates tests of small models: it is done quickly rather than well, and kept from run to run.
-# Both must be said before JAX starts.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+# Both must be said before JAX starts. Slow tests (COMPILE_AS_USERS_DO) compile as users do.
+QUICK_COMPILATION = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",  # the largest part: half of what compiling takes
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_parallel_codegen_split_count=1",  # every core has a test of its own
+)
+if not os.environ.get("COMPILE_AS_USERS_DO"):
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *QUICK_COMPILATION])
 os.environ.setdefault("VLBM_CACHE", str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "vlbm"))
 
 import jax
