@@ -1,9 +1,9 @@
 """What the alignment term (RSA) does: C1 in {0, 0.1, 1, 10, 100}, over pairs of units or as mean squares.
 
-    python scripts/study_rsa.py             # 54 short fits, about 40 minutes on two quiet cores
+    python scripts/study_rsa.py             # 54 short fits, about 30 minutes on two quiet cores
     python scripts/study_rsa.py --tasks pendulum --seeds 0
 
-One model of the default settings a row, trained for 500 steps; everything but C1 and its kind stays as it is.
+One model of the default settings a row, trained for 300 steps; everything but C1 and its kind stays as it is.
 Rows that are there already are skipped, so a run that was stopped goes on. True returns only score.
 """
 
@@ -20,7 +20,7 @@ OUTPUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "rsa.jsonl"
 TASKS = ("pendulum", "hopper-kin")
 WEIGHTS = (0.0, 0.1, 1.0, 10.0, 100.0)
 KINDS = ("pairwise", "mse")
-SHORT = ["steps=500", "validate_every=250", "models=1", "keep=none"]
+SHORT = ["steps=300", "validate_every=150", "models=1", "keep=none"]
 
 
 def main() -> None:

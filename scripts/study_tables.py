@@ -32,8 +32,8 @@ def accuracy_table(rows: list[dict[str, Any]], labels: tuple[str, ...]) -> str:
                     [
                         *((task, label) if len(labels) > 1 else (task,)),
                         *(method, " ".join(f"{rank:.2f}" for rank in ranks)),
-                        *(_with_spread(part, 2) for part in (ranks, regrets)),
-                        _with_spread(100 * errors, 0),
+                        *(with_spread(part, 2) for part in (ranks, regrets)),
+                        with_spread(100 * errors, 0),
                         f"{np.mean(seconds):.0f}" if seconds else "",
                     ]
                 )
@@ -42,7 +42,7 @@ def accuracy_table(rows: list[dict[str, Any]], labels: tuple[str, ...]) -> str:
     return markdown([*first, *columns], lines)
 
 
-def _with_spread(values: np.ndarray, digits: int) -> str:
+def with_spread(values: np.ndarray, digits: int) -> str:
     """The mean and, where there are several seeds, their deviation."""
     deviation = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
     return f"{values.mean():.{digits}f}{deviation}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from accuracy import WORLDS
+from results_tables import gap_table, paper_table, rsa_table, search_table
 from study_tables import accuracy_table, changes_table, imagination_table
 from tabulating import ROOT, grouped, markdown, read, replace_block, scores
 from vlbm.results.metrics import absolute_error
@@ -30,6 +31,12 @@ def main() -> None:
     replace_block(APPENDIX / "scores.md", "methods", methods_table(read("methods.jsonl")))
     replace_block(ROOT / "docs" / "benchmark.md", "returns", returns_table())
     replace_block(ROOT / "docs" / "benchmark.md", "spread", spread_table())
+    results, search = ROOT / "docs" / "results.md", read("search.jsonl")
+    replace_block(results, "paper", paper_table())
+    if search:
+        replace_block(results, "search", search_table(search))
+        replace_block(results, "gap", gap_table(search))
+    replace_block(results, "rsa", rsa_table(read("rsa.jsonl")))
     measured = json.loads((ROOT / "docs" / "results" / "benchmarks.json").read_text(encoding="utf-8"))
     replace_block(ROOT / "docs" / "performance.md", "benchmarks", benchmarks_table(measured))
 

@@ -119,9 +119,11 @@ def add_scale(canvas: Any, axes: Any, policies: int) -> None:
 
     bounds = np.arange(policies + 1) - 0.5
     colours = ScalarMappable(BoundaryNorm(bounds, 256), "viridis")
-    bar = canvas.colorbar(colours, ax=axes, location="bottom", shrink=0.6, aspect=40, pad=0.02)
+    narrow = axes.shape[1] == 1  # no room for the label between those of the ends
+    shrink = 0.95 if narrow else 0.6
+    bar = canvas.colorbar(colours, ax=axes, location="bottom", shrink=shrink, aspect=40, pad=0.02)
     bar.set_ticks([0, policies - 1], labels=["worst", "best"])
     bar.ax.tick_params(length=0)
     bar.ax.minorticks_off()
     bar.outline.set_visible(False)
-    bar.set_label("policy, by true return", labelpad=-6)
+    bar.set_label("policy, by true return", labelpad=2 if narrow else -6)

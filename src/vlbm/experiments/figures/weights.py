@@ -37,7 +37,7 @@ def draw_weights(rows: Sequence[Row], suite: str) -> Figure | None:
         counts = np.bincount(kept, minlength=most + 1)[1:] * 100 / len(models)
         right.bar(range(1, most + 1), counts, color=COLOURS[2], alpha=0.85, width=0.75)
         right.set(
-            title=f"{len(models):,} models",
+            title=f"{len(models):,} model{'s' if len(models) > 1 else ''}",
             xlabel="branches kept (weight \N{GREATER-THAN OR EQUAL TO} $10^{-5}$)",
             ylabel="share of models (%)",
         )
