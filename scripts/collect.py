@@ -17,7 +17,7 @@ from typing import Any
 from vlbm.estimand import Estimand
 from vlbm.estimators.registry import METHODS
 from vlbm.experiments.comparison import Comparison
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 from vlbm.storage import write_text
 from vlbm.suites.gym import read_facts, read_truth
 

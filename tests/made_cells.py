@@ -19,7 +19,8 @@ from vlbm.estimand import Estimand
 from vlbm.experiments.plan import Cell, Question, plan_cells
 from vlbm.experiments.row_store import KnownTask
 from vlbm.policies.function import as_policy
-from vlbm.results.estimate import Estimates, from_returns
+from vlbm.results.estimate import from_returns
+from vlbm.results.estimates import Estimates
 
 LOGS = linear_logs()
 TRUTH = {"poor": 0.0, "middling": 1.0, "good": 4.0}

@@ -15,7 +15,8 @@ from vlbm.experiments.evidence.recorder import PolicyEvidence
 from vlbm.experiments.evidence.trajectories import time_points
 from vlbm.results.diagnostics.calibration import LEVELS, Calibration
 from vlbm.results.diagnostics.trust import OUTSIDE
-from vlbm.results.estimate import Estimate, Estimates
+from vlbm.results.estimate import Estimate
+from vlbm.results.estimates import Estimates
 from vlbm.results.logged_returns import LoggedReturns
 
 NAMES = ("tortoise", "hare", "snail")

@@ -65,7 +65,7 @@ ROOMS = (
     "cli",
 )
 # `estimates.report()` opens a page: the one door upstairs.
-DOORS = {("results/estimate.py", "experiments"), ("results/estimate.py", "report")}
+DOORS = {("results/estimates.py", "experiments"), ("results/estimates.py", "report")}
 DOORS |= {("experiments/comparison.py", "report")}
 # Files of the estimators' room in the same order; those in one line know nothing of each other.
 ESTIMATORS = (

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from vlbm.policies import load_policy as load_policy
     from vlbm.policies import save_policy as save_policy
     from vlbm.results.estimate import Estimate as Estimate
-    from vlbm.results.estimate import Estimates as Estimates
+    from vlbm.results.estimates import Estimates as Estimates
     from vlbm.suites import load_task as load_task
 
 # Where each public name lives. Looked up on first use, so that `vlbm --help` does not wait for JAX.
@@ -67,7 +67,7 @@ _HOME = {
     "LearnedVectorEnvironment": "vlbm.environment",
     "Estimand": "vlbm.estimand",
     "Estimate": "vlbm.results.estimate",
-    "Estimates": "vlbm.results.estimate",
+    "Estimates": "vlbm.results.estimates",
     "InputError": "vlbm.errors",
     "Policy": "vlbm.policies",
     "compare": "vlbm.experiments.compare",

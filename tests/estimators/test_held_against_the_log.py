@@ -17,7 +17,7 @@ from vlbm.estimators.shared_cache import SharedCache
 from vlbm.estimators.world_models.evaluator import WorldEvaluator
 from vlbm.estimators.world_models.feedforward import FeedForward
 from vlbm.policies import FunctionPolicy
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 from vlbm.results.feasible import UNCLIPPED
 
 LOGS = linear_logs(tuple(8 + number % 5 for number in range(30)))

@@ -20,7 +20,8 @@ from vlbm.report.comparisons import print_comparison
 from vlbm.report.page import render_page
 from vlbm.results.backtest import Backtest
 from vlbm.results.behaviour import BehaviourRow
-from vlbm.results.estimate import Estimates, from_returns
+from vlbm.results.estimate import from_returns
+from vlbm.results.estimates import Estimates
 
 POLICIES = dict.fromkeys(("poor", "middling", "good"), lambda seen: seen[:, :2])
 TRUTH = {"poor": 0.0, "middling": 1.0, "good": 4.0}

@@ -24,7 +24,8 @@ from vlbm.report.rendering import render
 from vlbm.report.sections.answer import write_answer
 from vlbm.report.sections.methods import agreement_table
 from vlbm.report.sections.ranking import ranking_section
-from vlbm.results.estimate import Estimate, Estimates, pool_seeds
+from vlbm.results.estimate import Estimate
+from vlbm.results.estimates import Estimates, pool_seeds
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "link", "br"}

@@ -10,7 +10,7 @@ from vlbm.estimand import Estimand
 from vlbm.estimators.behaviour_cloning import BehaviourCloning, clone_once
 from vlbm.progress import Progress
 from vlbm.results.backtest import SHARE, Backtest, hold_out
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 
 
 def add_backtest(

@@ -27,7 +27,8 @@ from vlbm.policies.function import as_policy
 from vlbm.progress import Progress, as_progress, silent
 from vlbm.results.behaviour import hold_against_log
 from vlbm.results.diagnostics.flatness import warn_if_flat
-from vlbm.results.estimate import CONFIDENCE, Estimate, Estimates, Origin
+from vlbm.results.estimate import CONFIDENCE, Estimate
+from vlbm.results.estimates import Estimates, Origin
 from vlbm.results.feasible import feasible_range
 from vlbm.results.logged_returns import LoggedReturns
 from vlbm.worlds.rollout import Termination

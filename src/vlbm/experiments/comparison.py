@@ -19,7 +19,8 @@ from vlbm.experiments.evidence.collect import Evidence
 from vlbm.experiments.evidence.logged import LoggedSummary
 from vlbm.results.backtest import Backtest
 from vlbm.results.behaviour import BehaviourRow
-from vlbm.results.estimate import Estimate, Estimates, pool_seeds
+from vlbm.results.estimate import Estimate
+from vlbm.results.estimates import Estimates, pool_seeds
 from vlbm.results.metrics import absolute_error, rank_correlation, regret
 from vlbm.storage import write_text
 from vlbm.version import VERSION

@@ -13,7 +13,7 @@ from vlbm.experiments.evidence.store import load_evidence, save_evidence
 from vlbm.experiments.executors.base import Failure, Finished, Outcome
 from vlbm.experiments.plan import Cell, Question
 from vlbm.experiments.run import Store
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 from vlbm.storage import check_identity, read_information
 
 

@@ -18,7 +18,7 @@ from vlbm.experiments.executors.base import Failure, Finished, Outcome
 from vlbm.experiments.plan import Cell, Question
 from vlbm.experiments.rows import Row, Value, locate_row, read_row, write_row
 from vlbm.experiments.run import Store
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 from vlbm.results.metrics import absolute_error, dope_regret, rank_correlation, regret
 from vlbm.storage import write_text
 from vlbm.version import VERSION

@@ -87,7 +87,7 @@ def _list_columns(findings: Findings) -> tuple[list[Text], list[tuple[str, list[
         if not rows:
             return Text(NOTHING)
         half = float(np.mean([(row.upper - row.lower) / 2 for row in rows]))
-        level = findings.judged[method][policy].level
+        level = findings.verdicts_by_method[method][policy].level
         # The mark stands in front, so that numbers end below each other.
         return Text(f"{MARKS[level]} {write(values[method][index], half)}".strip(), style=COLOURS[level])
 
@@ -106,7 +106,7 @@ def _list_columns(findings: Findings) -> tuple[list[Text], list[tuple[str, list[
 
 
 def _levels(findings: Findings) -> set[str]:
-    return {verdict.level for found in findings.judged.values() for verdict in found.values()}
+    return {verdict.level for found in findings.verdicts_by_method.values() for verdict in found.values()}
 
 
 def explain_values(findings: Findings) -> str:
@@ -178,7 +178,7 @@ def merge_notes(findings: Findings) -> list[tuple[str, str]]:
     """What speaks against the estimates, with the methods that it concerns."""
     methods: dict[tuple[str, str], list[str]] = {}
     for method, run in findings.runs.items():
-        for note in list_notes(run, findings.judged[method]):
+        for note in list_notes(run, findings.verdicts_by_method[method]):
             methods.setdefault(note, []).append(method)
     order = ("warning", "doubtful", "caution")
     notes = [(level, f"{', '.join(found)}: {text}") for (level, text), found in methods.items()]

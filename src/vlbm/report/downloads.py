@@ -12,7 +12,8 @@ import numpy as np
 
 from vlbm.report.findings import Findings
 from vlbm.report.parts import Download, Downloads
-from vlbm.results.estimate import Estimate, Estimates
+from vlbm.results.estimate import Estimate
+from vlbm.results.estimates import Estimates
 from vlbm.version import VERSION
 
 
@@ -47,7 +48,7 @@ def make_records(findings: Findings) -> list[dict[str, Any]]:
         for row in _in_order(findings, pooled):
             index = names.index(row.policy) if chosen else -1
             above = findings.above
-            verdict = findings.judged[method][row.policy]
+            verdict = findings.verdicts_by_method[method][row.policy]
             found.append(
                 {
                     "method": method,

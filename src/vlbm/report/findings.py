@@ -24,7 +24,8 @@ from vlbm.results.diagnostics.probabilities import (
 )
 from vlbm.results.diagnostics.trust import MOSTLY_OUTSIDE, Verdict
 from vlbm.results.diagnostics.verdicts import find_outside, judge_methods
-from vlbm.results.estimate import Estimate, Estimates
+from vlbm.results.estimate import Estimate
+from vlbm.results.estimates import Estimates
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class Findings:
     best: Float[np.ndarray, " policies"]  # probability of being best
     pairs: Float[np.ndarray, "policies policies"]  # probability of being worth more than another
     above: Float[np.ndarray, " policies"] | None  # probability of exceeding the behaviour policy
-    judged: Mapping[str, Mapping[str, Verdict]]  # verdicts by method and policy
+    verdicts_by_method: Mapping[str, Mapping[str, Verdict]]  # by method and policy
     rollout_method: str | None
     write: Formatter  # for returns
 
@@ -53,7 +54,7 @@ class Findings:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """In the order of the estimates."""
-        return tuple(self.judged[self.method][row.policy] for row in self.estimates)
+        return tuple(self.verdicts_by_method[self.method][row.policy] for row in self.estimates)
 
     @property
     def evidence(self) -> Evidence | None:
@@ -112,10 +113,10 @@ class Findings:
 def make_findings(comparison: Comparison) -> Findings:
     """Choose the method to believe; compute its probabilities and the order of the policies."""
     runs = {name: comparison.pool_seeds(name) for name in comparison.estimates}
-    judged = judge_methods(runs)
+    verdicts = judge_methods(runs)
     candidates = [name for name in runs if comparison.matches_estimand(name)] or list(runs)
     errors = {name: test.error_share for name, test in comparison.backtest.items()}
-    choice = choose_method({name: judged[name] for name in candidates}, errors=errors)
+    choice = choose_method({name: verdicts[name] for name in candidates}, errors=errors)
     method = choice.method
     estimates = runs[method]
     spread = implied_standard_errors(estimates)
@@ -138,7 +139,7 @@ def make_findings(comparison: Comparison) -> Findings:
         best=probability_best(estimates.values, spread, bounds=estimates.feasible),
         pairs=pairwise_probabilities(estimates.values, spread, bounds=estimates.feasible),
         above=above,
-        judged=judged,
+        verdicts_by_method=verdicts,
         rollout_method=method if method in rollout_methods else next(iter(rollout_methods), None),
         write=make_formatter(numbers),
     )

@@ -15,7 +15,7 @@ from vlbm.experiments.evidence.collect import Evidence
 from vlbm.experiments.evidence.logged import LoggedSummary
 from vlbm.experiments.evidence.store import load_evidence, save_evidence
 from vlbm.limits import check_claim, check_inside, open_regular
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 from vlbm.schema import check_entries, check_fields, refuse_damage
 from vlbm.storage import write_text
 from vlbm.version import VERSION

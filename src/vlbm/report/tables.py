@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vlbm.estimand import Estimand
     from vlbm.results.backtest import Backtest
     from vlbm.results.diagnostics.trust import Verdict
-    from vlbm.results.estimate import Estimates
+    from vlbm.results.estimates import Estimates
 
 BAR = 26  # characters that an interval is drawn in
 HUGE = 1e9  # numbers from here on are written with an exponent

@@ -13,7 +13,7 @@ from vlbm.estimand import Estimand
 from vlbm.results.feasible import clip_to_range, feasible_range
 
 if TYPE_CHECKING:
-    from vlbm.results.estimate import Estimates
+    from vlbm.results.estimates import Estimates
 
 NEGLIGIBLE = 0.01  # a discount below this hides what lies beyond
 

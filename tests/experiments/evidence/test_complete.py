@@ -13,7 +13,7 @@ from vlbm.experiments.evidence.collect import DiagnosticsCollector
 from vlbm.experiments.evidence.complete import add_evidence
 from vlbm.report.page import render_page
 from vlbm.results.diagnostics.support import Support
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 from walks import walks
 
 ASKED = {"discount": 0.9, "horizon": 12}

@@ -8,7 +8,8 @@ from systems import noise_logs
 from vlbm.estimand import Estimand
 from vlbm.policies import FunctionPolicy
 from vlbm.results.diagnostics.flatness import warn_if_flat
-from vlbm.results.estimate import Estimate, Estimates
+from vlbm.results.estimate import Estimate
+from vlbm.results.estimates import Estimates
 
 LOGS = noise_logs([10] * 20)
 

@@ -15,7 +15,8 @@ from vlbm.results.diagnostics.probabilities import (
     probability_best,
     standard_error,
 )
-from vlbm.results.estimate import Estimate, Estimates
+from vlbm.results.estimate import Estimate
+from vlbm.results.estimates import Estimates
 
 
 def test_of_two_the_better_is_best_as_often_as_the_normal_distribution_says():

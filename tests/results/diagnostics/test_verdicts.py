@@ -10,7 +10,8 @@ import pytest
 from vlbm.estimand import Estimand
 from vlbm.results.diagnostics.trust import OUTSIDE
 from vlbm.results.diagnostics.verdicts import judge, judge_methods, list_objections
-from vlbm.results.estimate import Estimate, Estimates
+from vlbm.results.estimate import Estimate
+from vlbm.results.estimates import Estimates
 from vlbm.results.logged_returns import LoggedReturns
 from walks import walks
 

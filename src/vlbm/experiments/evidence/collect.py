@@ -23,7 +23,7 @@ from vlbm.policies.base import Policy
 from vlbm.results.diagnostics.calibration import Calibration, calibrate
 from vlbm.results.diagnostics.support import Support
 from vlbm.results.diagnostics.trust import OUTSIDE
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 
 LATENT_EPISODES = 20  # logged episodes on the latent map
 

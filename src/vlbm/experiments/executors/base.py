@@ -22,7 +22,7 @@ from vlbm.experiments.plan import Cell, Question, Questions
 from vlbm.experiments.rows import Latents
 from vlbm.progress import Progress, silent
 from vlbm.results.diagnostics.support import subsample
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 
 CACHE = 6  # entries kept for the methods of a task and seed: critics, and the cloned behaviour policy
 LATENTS = 200  # steps of every policy whose latents are kept

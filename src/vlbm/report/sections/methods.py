@@ -52,7 +52,7 @@ def _trust_table(findings: Findings) -> Table:
     """How many estimates of every method have which verdict, and how far it was off on the held-out log."""
     rows = []
     errors = {name: test.error_share for name, test in findings.backtests.items()}
-    for method, verdicts in findings.judged.items():
+    for method, verdicts in findings.verdicts_by_method.items():
         levels = [verdict.level for verdict in verdicts.values()]
         error = (format_known(errors.get(method), format_percent),) if errors else ()
         counts = (f"{levels.count(level)}" for level in ("sound", "caution", "doubtful"))

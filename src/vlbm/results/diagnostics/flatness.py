@@ -14,7 +14,7 @@ from vlbm.data.episodes import Episodes
 from vlbm.policies.base import Policy
 from vlbm.policies.tabulate import tabulate_actions
 from vlbm.results.backtest import measure_spread
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 
 FLAT = 0.05  # range of the values, as a share of the spread of logged returns or of the median interval
 DIFFERENT = 0.05  # deviation between policies relative to the size of actions

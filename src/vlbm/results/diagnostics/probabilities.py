@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm
 
-from vlbm.results.estimate import Estimates
+from vlbm.results.estimates import Estimates
 
 DRAWS = 20_000
 Bounds = tuple[float, float] | None  # what values can be at least and at most

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from vlbm.results.diagnostics.trust import OUTSIDE, Diagnostics, Level, Verdict, assess_trust
-from vlbm.results.estimate import Estimate, Estimates
+from vlbm.results.estimate import Estimate
+from vlbm.results.estimates import Estimates
 from vlbm.results.merging import merge_texts
 
 # What marks an estimate in a table.
