@@ -37,7 +37,7 @@ def test_a_run_stores_rows_and_prints_a_line_for_each_and_the_means(finished, ca
     assert "left" in " ".join(lines[0])
     assert "note: is: it answers for sampled actions" in shown.err
     assert "Means over all tasks of the embedded suite" in shown.out
-    assert "4 of 4 cells are done" in shown.out
+    assert "4 of 4 done" in shown.out
     assert f"vlbm benchmark report {finished}" in shown.out.replace("\n", "")
     assert len(list((finished / "rows" / "pendulum").glob("*.json"))) == 4
     assert not (finished / "cells").exists()

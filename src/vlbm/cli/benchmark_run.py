@@ -303,7 +303,7 @@ def print_plan(cells: Sequence[Cell], store: RowStore) -> None:
     console = make_console()
     console.print(table)
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    console.print(f"{len(cells)} cells: {counts}", highlight=False)
+    console.print(f"{len(cells)} cell{'' if len(cells) == 1 else 's'}: {counts}", highlight=False)
 
 
 def print_end(out: Path, cells: Sequence[Cell], rows: Sequence[Row], *, interrupted: bool) -> None:
@@ -317,7 +317,7 @@ def print_end(out: Path, cells: Sequence[Cell], rows: Sequence[Row], *, interrup
         for suite in dict.fromkeys(row.suite for row in stored):
             print_overview(make_overview(stored, suite), console)
     failed = [row for row in rows if row.failed is not None]
-    text = f"{len(rows)} of {len(cells)} cells are done"
+    text = f"{len(rows)} of {len(cells)} done"
     if failed:
         text += f", {len(failed)} of them failed; --retry-failed runs these again"
     console.print(text, highlight=False)
