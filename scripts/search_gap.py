@@ -1,6 +1,6 @@
 """How much a search over settings loses because it does not see the truth: Pendulum, the paper's grid.
 
-    python scripts/search_gap.py            # about 25 minutes on two quiet cores
+    python scripts/search_gap.py            # about 15 minutes on two quiet cores
     python scripts/search_gap.py --quick    # a look at it in two minutes
 
 Halves the paper's grid of learning rates and constants (its `paper` preset, shortened) by the error of
@@ -22,7 +22,7 @@ from vlbm.cores import available_cores, use_cores
 
 OUTPUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "search.jsonl"
 # Batches of the preset's 64 whole episodes would take four times as long.
-FULL = ("steps=405", "batch=16", "validate_every=1000")
+FULL = ("steps=243", "batch=16", "validate_every=1000")
 QUICK = ("steps=9", "batch=4", "branches=2", "latents=4", "units=8", "head_units=8", "g_units=8",
          "validate_every=1000")  # fmt: skip
 QUICK_CANDIDATES = slice(0, 56, 14)
