@@ -160,9 +160,8 @@ def draw_bars(place: Any, bars: Sequence[Bar], metric: Metric) -> None:
         if bar.ours.mean is not None:
             place.barh(row, bar.ours.mean, height=0.7, color=OURS, alpha=0.85, linewidth=0)
             if bar.ours.deviation is not None:
-                place.errorbar(
-                    bar.ours.mean, row - 0.16, xerr=bar.ours.deviation, color="#1B2530", linewidth=0.8
-                )
+                upper = row if bar.published.mean is None else row - 0.16
+                place.errorbar(bar.ours.mean, upper, xerr=bar.ours.deviation, color="#1B2530", linewidth=0.8)
         if bar.published.mean is not None:
             lower = row if bar.ours.mean is None else row + 0.14
             place.errorbar(bar.published.mean, lower, xerr=bar.published.deviation, elinewidth=0.8, **DIAMOND)
