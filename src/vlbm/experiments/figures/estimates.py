@@ -146,5 +146,6 @@ def add_legend(canvas: Any, variants: Sequence[Variant]) -> None:
         Line2D([], [], marker=marker, color=colour, markersize=3.5, linewidth=0, label=variant.label)
         for variant, colour, marker in zip(variants, COLOURS, MARKERS, strict=False)
     ]
-    long = any(len(variant.label) > 22 for variant in variants)
-    canvas.legend(handles=handles, loc="outside upper center", ncols=2 if long else len(handles))
+    entry = 0.35 + 0.05 * max(len(variant.label) for variant in variants)  # inches, about
+    columns = min(max(int(canvas.get_figwidth() / entry), 1), len(handles))
+    canvas.legend(handles=handles, loc="outside upper center", ncols=columns)
