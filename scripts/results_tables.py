@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,25 +54,36 @@ def search_table(rows: list[dict[str, Any]]) -> str:
     longest = max(row["steps"] for row in rows)
     last = [row for row in rows if row["steps"] == longest and row["oracle"] is not None]
     return markdown(
-        ["learning rate", "C1 = C2", "steps", "held-out error", "rank", "regret@1", "MAE"],
+        ["drive", "learning rate", "C1 = C2", "steps", "held-out error", "rank", "regret@1", "MAE"],
         [
-            [f"{row['settings']['learning_rate']:g}", f"{row['settings']['rsa_weight']:g}", row["steps"],
-             f"{row['score']:.4g}", *_judged(_judge(row))]
-            for row in sorted(last, key=lambda row: row["score"])
+            [drive, *_settings(row["settings"]), row["steps"], f"{row['score']:.4g}", *_judged(_judge(row))]
+            for drive, own in _by_drive(last)
+            for row in sorted(own, key=lambda row: row["score"])
         ],
-    )  # fmt: skip
+    )
 
 
 def gap_table(rows: list[dict[str, Any]]) -> str:
     """What the search chose without the truth, and what an oracle would have chosen of all candidates."""
     return markdown(
-        ["choice", "learning rate", "C1 = C2", "steps", "rank", "regret@1", "MAE"],
+        ["drive", "choice", "learning rate", "C1 = C2", "steps", "rank", "regret@1", "MAE"],
         [
-            [choice, f"{one.settings['learning_rate']:g}", f"{one.settings['rsa_weight']:g}", one.steps,
-             *_judged(one)]
-            for choice, one in measure_gap([_judge(row) for row in rows]).rows()
+            [drive, choice, *_settings(one.settings), one.steps, *_judged(one)]
+            for drive, own in _by_drive(rows)
+            for choice, one in measure_gap([_judge(row) for row in own]).rows()
         ],
-    )  # fmt: skip
+    )
+
+
+def _by_drive(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    found: dict[str, list[dict[str, Any]]] = {"own": [], "encoder": []}
+    for row in rows:
+        found["encoder" if "drive=encoder" in row["changes"] else "own"].append(row)
+    return [(drive, own) for drive, own in found.items() if own]
+
+
+def _settings(settings: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{settings['learning_rate']:g}", f"{settings['rsa_weight']:g}"
 
 
 def _judge(row: dict[str, Any]) -> Judged:

@@ -32,6 +32,7 @@ def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--quick", action="store_true", help="four candidates and a tiny model")
+    parser.add_argument("--drive", choices=("own", "encoder"), default="own", help="of the branches")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=available_cores(), help="candidates at once")
     parser.add_argument("--output", type=Path, default=OUTPUT)
@@ -45,6 +46,8 @@ def main() -> None:
     from vlbm.suites import load_task
 
     sizes, grid = (QUICK, PAPER_GRID[QUICK_CANDIDATES]) if arguments.quick else (FULL, PAPER_GRID)
+    if arguments.drive != "own":
+        sizes = (*sizes, f"drive={arguments.drive}")
     search = Search(
         task=load_task("pendulum"),
         estimator=make_estimator("vlbm", "paper", sizes),
@@ -160,7 +163,7 @@ def print_gap(rows: Sequence[Mapping[str, Any]]) -> None:
     )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("choice", "settings", "steps", "score", "rank", "regret@1", "MAE"):
-        table.add_column(name, justify="left" if name in ("choice", "settings") else "right")
+        table.add_column(name, justify="left" if name in ("choice", "settings") else "right", overflow="fold")
     for choice, one in gap.rows():
         settings = " ".join(f"{name}={value:g}" for name, value in one.settings.items())
         numbers = (f"{one.rank_correlation:.2f}", f"{one.regret:.2f}", f"{one.absolute_error:.1f}")
