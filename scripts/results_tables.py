@@ -15,6 +15,7 @@ from vlbm.experiments.grids import describe_settings
 from vlbm.experiments.oracle import Judged, measure_gap
 from vlbm.experiments.published import read_published
 from vlbm.experiments.rows import Row, read_rows
+from vlbm.experiments.variants import Variant, list_variants, name_method
 
 PAPER = ROOT / "docs" / "results" / "paper"
 METRICS = ("rank_correlation", "regret", "dope_regret", "absolute_error")
@@ -27,10 +28,11 @@ def paper_table(directory: Path = PAPER) -> str:
     lines = []
     for task in dict.fromkeys(row.task for row in rows):
         of_task = [row for row in rows if row.task == task]
-        for settings in dict.fromkeys(describe_settings(row.settings) for row in of_task):
-            own = [row for row in of_task if describe_settings(row.settings) == settings]
+        for variant in list_variants(of_task):
+            own = [row for row in of_task if Variant.of(row) == variant]
             hours = np.array([sum(row.seconds.values()) / 3600 for row in own])
-            what = [task, settings or "drive=own", len(own)]
+            setting = describe_settings(own[0].settings) or "drive=own"
+            what = [task, name_method(variant.method), setting, len(own)]
             lines.append([*what, *map(_score, [own] * 4, METRICS, DIGITS), with_spread(hours, 2)])
         problem = of_task[0].problem
         published = [read_published().get((metric, problem, "vlbm")) for metric in METRICS]
@@ -39,9 +41,9 @@ def paper_table(directory: Path = PAPER) -> str:
                 f"{found.mean:.{digits}f} ± {found.deviation:.{digits}f}" if found else ""
                 for found, digits in zip(published, DIGITS, strict=True)
             ]
-            lines.append([f"{problem}, D4RL's data", "*as published*", 3, *cells, ""])
-    heading = ["task", "setting", "seeds", "rank", "regret@1 (range)", "regret@1 (DOPE)", "MAE", "hours"]
-    return markdown(heading, lines)
+            lines.append([f"{problem}, D4RL's data", "VLBM", "*as published*", 3, *cells, ""])
+    scored = ["rank", "regret@1 (range)", "regret@1 (DOPE)", "MAE", "hours"]
+    return markdown(["task", "method", "setting", "seeds", *scored], lines)
 
 
 def _score(rows: list[Row], metric: str, digits: int) -> str:
